@@ -1,0 +1,38 @@
+"""octavo serve MODEL: options from the command line, then the server."""
+
+import dataclasses
+import sys
+from typing import Any
+
+from octavo.cli.parser import Parser, add_options
+from octavo.config.options import Options, ServerOptions, option_names
+
+
+def parser() -> Parser:
+    """The command line of `octavo serve`."""
+    result = Parser(prog="octavo serve", description="Start the HTTP server for a model.")
+    result.add_argument("model_tag", nargs="?", metavar="MODEL", help="a folder, a .gguf file, a hub id or a catalog name (default: smollm2)")
+    add_options(result, ServerOptions)
+    add_options(result, Options)
+    return result
+
+
+def parse(argv: list[str]) -> tuple[Options, ServerOptions]:
+    """Options as typed."""
+    typed: dict[str, Any] = vars(parser().parse_args(argv))
+    tag = typed.pop("model_tag")
+    if "model" in typed:
+        print("octavo serve: --model is taken; the model is better given as `octavo serve MODEL`", file=sys.stderr)
+    if tag is not None:
+        typed["model"] = tag
+    names = option_names(Options)
+    engine = Options(**{k: v for k, v in typed.items() if k in names})
+    server = ServerOptions(**{k: v for k, v in typed.items() if k not in names})
+    return engine, dataclasses.replace(server)
+
+
+def run(argv: list[str]) -> int:
+    options, server_options = parse(argv)
+    from octavo.server.run import serve
+
+    return serve(options, server_options)

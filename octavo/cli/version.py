@@ -1,0 +1,8 @@
+"""octavo version."""
+
+from octavo import __version__
+
+
+def run(argv: list[str]) -> int:
+    print(__version__)
+    return 0

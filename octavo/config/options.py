@@ -1,0 +1,144 @@
+"""Options: everything that can be typed, each field once. The command line, the keywords of LLM(...) and the docs are made from it.
+
+None means "you choose": resolve() then decides and says why. A field's metadata holds its help, its group and how text becomes a value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from octavo.config.numbers import parse_count, parse_length
+
+
+def option(
+    default: Any,
+    help_text: str,
+    group: str,
+    *,
+    kind: str = "str",
+    parse: Callable[[str], Any] | None = None,
+    choices: tuple[str, ...] | None = None,
+    aliases: tuple[str, ...] = (),
+) -> Any:
+    """A field of Options. kind: str, int, float, switch, list, json; parse: text -> value where kind does not say it."""
+    metadata = {"help": help_text, "group": group, "kind": kind, "parse": parse, "choices": choices, "aliases": aliases}
+    if isinstance(default, (dict, list)):
+        return field(default_factory=type(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(kw_only=True)
+class Options:
+    """Engine options, with vLLM's names."""
+
+    # --- model
+    model: str = option("smollm2", "a folder, a .gguf file, a hub id (org/name) or a catalog name", "Model")
+    tokenizer: str | None = option(None, "folder, .gguf file or hub id of the tokenizer; default: the model's own", "Model")
+    revision: str | None = option(None, "branch, tag or commit of the hub repository", "Model")
+    tokenizer_revision: str | None = option(None, "the same for --tokenizer", "Model")
+    download_dir: str | None = option(None, "where hub files are kept; default: the Hugging Face cache", "Model")
+    hf_token: str | None = option(None, "hub token; default: HF_TOKEN or the saved login", "Model")
+    load_format: str = option(
+        "auto", "how weights are stored; dummy = random weights, nothing is read", "Model", choices=("auto", "safetensors", "gguf", "dummy")
+    )
+    dtype: str = option(
+        "auto",
+        "number format of weights and activations; auto = bfloat16 on a CPU",
+        "Model",
+        choices=("auto", "bfloat16", "float32", "float16", "half", "float"),
+    )
+    quantization: str | None = option(None, "number format of the weights, when it is not told by the checkpoint", "Model", aliases=("-q",))
+    max_model_len: int | None = option(
+        None, "largest context, prompt and output; 1k, 1K, 25.6k; auto or -1 = what fits", "Model", kind="int", parse=parse_length
+    )
+    seed: int = option(0, "seed of requests that bring none", "Model", kind="int")
+    hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json", "Model", kind="json")
+    trust_remote_code: bool = option(False, "accepted; octavo runs no code from checkpoints", "Model", kind="switch")
+    served_model_name: list[str] | None = option(None, "name(s) of the model in the API; default: as typed", "Model", kind="list")
+    generation_config: str = option(
+        "auto", "auto = the model's generation_config.json; vllm = none; else a folder that holds one", "Model"
+    )
+    override_generation_config: dict[str, Any] = option({}, "JSON merged over the generation config", "Model", kind="json")
+    max_logprobs: int = option(20, "most log-probabilities a request may ask for; -1 = no limit", "Model", kind="int")
+    logprobs_mode: str = option(
+        "raw_logprobs",
+        "what log-probabilities are: before (raw) or after (processed) sampling parameters apply",
+        "Model",
+        choices=("raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"),
+    )
+    skip_tokenizer_init: bool = option(False, "no tokenizer: prompts are token ids, outputs have no text", "Model", kind="switch")
+    chat_template: str | None = option(None, "file or text of the chat template; default: the model's", "Model")
+    chat_template_content_format: str = option(
+        "auto", "how a template gets message content", "Model", choices=("auto", "string", "openai")
+    )
+    trust_special_tokens_in_content: bool = option(
+        False, "let the text of special tokens in user content become special tokens", "Model", kind="switch"
+    )
+    disable_sliding_window: bool = option(False, "cap the context at the sliding window instead of using it", "Model", kind="switch")
+
+    # --- memory and cache
+    gpu_memory_utilization: float | None = option(
+        None,
+        "share of the device's memory for this instance, on a CPU too; default 0.92, on a CPU 0.5",
+        "Cache",
+        kind="float",
+        aliases=("--device-memory-utilization",),
+    )
+    kv_cache_memory_bytes: int | None = option(None, "size of the cache, instead of what is left", "Cache", kind="int", parse=parse_count)
+    block_size: int | None = option(None, "tokens in a cache block", "Cache", kind="int")
+    kv_cache_dtype: str = option("auto", "number format of the cache; auto = the model's", "Cache", choices=("auto", "bfloat16", "float32", "float16"))
+    num_gpu_blocks_override: int | None = option(None, "number of cache blocks, for tests of preemption", "Cache", kind="int")
+    enable_prefix_caching: bool | None = option(None, "keep and reuse the cache of common prefixes; default on", "Cache", kind="switch")
+    prefix_caching_hash_algo: str = option(
+        "sha256", "hash of a block", "Cache", choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
+    )
+
+    # --- scheduler
+    max_num_seqs: int | None = option(None, "most requests in one step", "Scheduler", kind="int", parse=parse_count)
+    max_num_batched_tokens: int | None = option(None, "most tokens in one step", "Scheduler", kind="int", parse=parse_count)
+    enable_chunked_prefill: bool | None = option(None, "let a prompt be computed in parts; default on", "Scheduler", kind="switch")
+    long_prefill_token_threshold: int = option(
+        0, "most prompt tokens of one request in a step while others run; 0 = no such cap", "Scheduler", kind="int", parse=parse_count
+    )
+    prefill_schedule_interval: int = option(1, "compute prompts only in every n-th step", "Scheduler", kind="int")
+    scheduling_policy: str = option("fcfs", "who goes first: arrival, or priority then arrival", "Scheduler", choices=("fcfs", "priority"))
+    scheduler_reserve_full_isl: bool = option(True, "admit a request only when its whole prompt fits", "Scheduler", kind="switch")
+    watermark: float = option(0.0, "share of the blocks kept free when requests are admitted", "Scheduler", kind="float")
+    async_scheduling: bool | None = option(None, "plan the next step while one runs; default on", "Scheduler", kind="switch")
+    max_num_queued_reqs: int | None = option(None, "most requests in flight; more are refused with 503", "Scheduler", kind="int")
+    stream_interval: int = option(1, "tokens between two outputs of a stream", "Scheduler", kind="int")
+
+    # --- device
+    device: str = option("auto", "where to run", "Device", choices=("auto", "cpu"))
+    cpu_threads: int | None = option(None, "threads of the compute pool; default: the cores this process may use", "Device", kind="int")
+    attention_backend: str | None = option(None, "attention back end: CPU_ATTN or TORCH_SDPA; default: the first that can", "Device")
+    op_implementations: str = option("fast", "reference = plain torch for every op, for comparison", "Device", choices=("fast", "reference"))
+    tensor_parallel_size: int = option(1, "ranks that share each layer", "Device", kind="int", aliases=("-tp",))
+    distributed_executor_backend: str | None = option(
+        None, "mp = a process per worker (default), uni = in the engine's process", "Device", choices=("mp", "uni")
+    )
+
+    # --- log
+    disable_log_stats: bool = option(False, "no periodic line and no engine metrics", "Log", kind="switch")
+
+
+@dataclass(kw_only=True)
+class ServerOptions:
+    """Options of `octavo serve` beside the engine's."""
+
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = all", "Server")
+    port: int = option(8000, "port to listen on; 0 = any free one", "Server", kind="int")
+    api_key: list[str] | None = option(None, "keys that clients must send (Authorization: Bearer); environment: OCTAVO_API_KEY", "Server", kind="list")
+    root_path: str = option("", "path prefix when behind a proxy", "Server")
+    shutdown_timeout: float = option(25.0, "seconds that running requests get to finish after SIGTERM or Ctrl-C", "Server", kind="float")
+    uvicorn_log_level: str = option(
+        "info", "level of the HTTP server's own log", "Server", choices=("critical", "error", "warning", "info", "debug", "trace")
+    )
+    disable_uvicorn_access_log: bool = option(False, "no line per request", "Server", kind="switch")
+    return_tokens_as_token_ids: bool = option(False, "log-probabilities name tokens as token_id:N", "Server", kind="switch")
+    enable_prompt_tokens_details: bool = option(False, "usage tells the cached prompt tokens", "Server", kind="switch")
+
+
+def option_names(cls: type) -> set[str]:
+    """The field names of Options or ServerOptions."""
+    return {f.name for f in fields(cls)}

@@ -1,0 +1,287 @@
+"""resolve(): from what was typed to what is done, with the reason of each decision. Pure, but for `resolve`, which reads the model's headers."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from octavo import environment, plugins
+from octavo.checkpoint import hf_config as hf_config_files
+from octavo.checkpoint import source as sources
+from octavo.checkpoint.source import Source
+from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.generation import default_sampling, end_tokens
+from octavo.config.lengths import decide_max_model_len, derived_max_model_len
+from octavo.config.machine import MachineFacts, look
+from octavo.config.options import Options
+from octavo.errors import ConfigError, UnsupportedModelError
+
+Usage = Literal["llm", "server"]
+
+CPU_UTILIZATION = 0.5
+GPU_UTILIZATION = 0.92
+CPU_BLOCK_SIZE = 32
+
+
+def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None = None) -> Config:
+    """The whole configuration. Finds the model (fetching it if need be) and reads its headers; loads nothing.
+
+    Raises ConfigError, ModelNotFoundError or UnsupportedModelError.
+    """
+    machine = machine or look()
+    reasons: list[str] = []
+    device = decide_device(options, machine, reasons)
+    parallel = decide_parallel(options, reasons)
+    model = resolve_model(options, reasons)
+    return Config(
+        model=model,
+        cache=decide_cache(options, model, reasons),
+        scheduler=decide_scheduler(options, model, usage, reasons),
+        device=device,
+        parallel=parallel,
+        log_level=environment.logging_level(),
+        log_stats=not options.disable_log_stats,
+        reasons=reasons,
+    )
+
+
+def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
+    """Find the model's files and decide everything that follows from them."""
+    found = sources.resolve(options.model, revision=options.revision, download_dir=options.download_dir, token=options.hf_token)
+    if options.tokenizer is None:
+        tokenizer_path = found.path
+    else:
+        tokenizer_path = sources.resolve(
+            options.tokenizer, revision=options.tokenizer_revision, download_dir=options.download_dir, token=options.hf_token
+        ).path
+    stored, own_generation = hf_config_files.read(found)
+    hf_config = _merged(stored, options.hf_overrides)
+    generation = _generation_config(options, own_generation)
+    defaults = default_sampling(generation)
+    if defaults:
+        reasons.append(f"default sampling parameters {defaults}: from the generation config; --generation-config vllm turns them off")
+    length, is_auto, why = decide_max_model_len(
+        _window_cap(options, hf_config), derived_max_model_len(hf_config), environment.allow_long_max_model_len()
+    )
+    reasons.append(why)
+    dtype = decide_dtype(options, hf_config, reasons)
+    return ModelConfig(
+        name=options.model,
+        served_names=list(options.served_model_name or [options.model]),
+        path=str(found.path),
+        revision=options.revision,
+        tokenizer_path=str(tokenizer_path),
+        model_type=decide_model_type(hf_config),
+        hf_config=hf_config,
+        generation_config=generation,
+        default_sampling=defaults,
+        dtype=dtype,
+        max_model_len=length,
+        is_max_model_len_auto=is_auto,
+        vocab_size=_vocabulary(hf_config),
+        eos_token_ids=end_tokens(hf_config, own_generation, generation),
+        bos_token_id=hf_config.get("bos_token_id"),
+        load_format=decide_load_format(options, found),
+        quantization=decide_quantization(options, hf_config),
+        seed=options.seed,
+        max_logprobs=options.max_logprobs,
+        logprobs_mode=options.logprobs_mode,
+        skip_tokenizer_init=options.skip_tokenizer_init,
+        chat_template=_template_text(options.chat_template),
+        chat_template_content_format=options.chat_template_content_format,
+        trust_special_tokens_in_content=options.trust_special_tokens_in_content,
+        disable_sliding_window=options.disable_sliding_window,
+    )
+
+
+def decide_model_type(hf_config: dict[str, Any]) -> str:
+    """The model's file in octavo/models. Raises UnsupportedModelError, which lists the known ones."""
+    model_type = hf_config.get("model_type")
+    known = plugins.names("models") if model_type else []
+    if model_type in known:
+        return str(model_type)
+    architectures = ", ".join(hf_config.get("architectures") or []) or "none named"
+    raise UnsupportedModelError(
+        f"model type {model_type!r} (architectures: {architectures}) is not one that octavo knows", f"known: {', '.join(known or plugins.names('models'))}"
+    )
+
+
+def decide_dtype(options: Options, hf_config: dict[str, Any], reasons: list[str]) -> str:
+    names = {"half": "float16", "float": "float32"}
+    if options.dtype != "auto":
+        return names.get(options.dtype, options.dtype)
+    stored = str(hf_config.get("dtype") or hf_config.get("torch_dtype") or "bfloat16").removeprefix("torch.")
+    reasons.append(f"dtype = bfloat16: best on a CPU (the checkpoint says {stored})")
+    return "bfloat16"
+
+
+def decide_load_format(options: Options, found: Source) -> str:
+    stored = "gguf" if found.kind == "gguf" else "safetensors"
+    if options.load_format in ("auto", stored, "dummy"):
+        return stored if options.load_format == "auto" else options.load_format
+    raise ConfigError(f"--load-format {options.load_format}: {found.path} holds {stored} weights", "leave --load-format at auto")
+
+
+def decide_quantization(options: Options, hf_config: dict[str, Any]) -> str | None:
+    """None, as long as no scheme but the plain ones is built; a checkpoint in another one is refused by name."""
+    stored = (hf_config.get("quantization_config") or {}).get("quant_method")
+    wanted = options.quantization or stored
+    if wanted in (None, "gguf"):
+        return None
+    where = "the checkpoint's quantization_config" if options.quantization is None else "--quantization"
+    raise ConfigError(
+        f"{where} asks for {wanted!r}, a number format that this version of octavo does not read",
+        "use a checkpoint in bfloat16, float16, float32 or GGUF",
+    )
+
+
+def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -> DeviceConfig:
+    threads = options.cpu_threads
+    if threads is None:
+        threads = machine.cores
+        reasons.append(f"cpu_threads = {threads}: the cores that this process may use")
+    if not 1 <= threads <= 1024:
+        raise ConfigError(f"cpu_threads must be between 1 and 1024, not {threads}")
+    return DeviceConfig(
+        device=machine.device if options.device == "auto" else options.device,
+        threads=threads,
+        attention_backend=options.attention_backend,
+        op_implementations=options.op_implementations,
+    )
+
+
+def decide_parallel(options: Options, reasons: list[str]) -> ParallelConfig:
+    if options.tensor_parallel_size != 1:
+        raise ConfigError(
+            f"tensor_parallel_size {options.tensor_parallel_size}: this version of octavo runs one rank", "leave it at 1; models fit by GGUF size"
+        )
+    alone = environment.in_one_process()
+    if alone:
+        reasons.append("one process: OCTAVO_ENABLE_V1_MULTIPROCESSING=0")
+    backend = "uni" if alone else options.distributed_executor_backend or "mp"
+    return ParallelConfig(tensor_parallel_size=1, executor="processes" if backend == "mp" else "in_process", core_in_process=alone)
+
+
+def decide_cache(options: Options, model: ModelConfig, reasons: list[str]) -> CacheConfig:
+    utilization = options.gpu_memory_utilization
+    if utilization is None:
+        utilization = CPU_UTILIZATION
+        reasons.append(f"gpu_memory_utilization = {utilization}: a CPU's memory is shared with the rest of the machine (a GPU gets {GPU_UTILIZATION})")
+    if not 0.0 < utilization <= 1.0:
+        raise ConfigError(f"gpu_memory_utilization must be in (0, 1], not {utilization}")
+    block_size = options.block_size or CPU_BLOCK_SIZE
+    if options.block_size is not None and options.block_size < 1:
+        raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
+    if options.kv_cache_dtype not in ("auto", model.dtype):
+        raise ConfigError(
+            f"kv_cache_dtype {options.kv_cache_dtype} differs from the model's {model.dtype}", "leave it at auto, or set --dtype to the same"
+        )
+    if options.kv_cache_memory_bytes is not None and options.kv_cache_memory_bytes < 1:
+        raise ConfigError(f"kv_cache_memory_bytes must be at least 1, not {options.kv_cache_memory_bytes}")
+    if options.num_gpu_blocks_override is not None and options.num_gpu_blocks_override < 2:
+        raise ConfigError("num_gpu_blocks_override must be at least 2: block 0 is reserved")
+    return CacheConfig(
+        block_size=block_size,
+        memory_utilization=utilization,
+        memory_bytes=options.kv_cache_memory_bytes,
+        num_blocks_override=options.num_gpu_blocks_override,
+        dtype=model.dtype,
+        prefix_caching=options.enable_prefix_caching is not False,
+        hash_algorithm=options.prefix_caching_hash_algo,
+    )
+
+
+def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons: list[str]) -> SchedulerConfig:
+    seqs = options.max_num_seqs
+    if seqs is None:
+        seqs = 256 if usage == "llm" else 128
+        reasons.append(f"max_num_seqs = {seqs}: the default of {'LLM' if usage == 'llm' else 'serve'} on a CPU")
+    chunked = options.enable_chunked_prefill is not False
+    tokens = options.max_num_batched_tokens
+    if tokens is None:
+        tokens = 4096 if usage == "llm" else 2048
+        if not chunked:
+            tokens = max(tokens, model.max_model_len)
+        tokens = min(tokens, seqs * model.max_model_len)
+        seqs = min(seqs, tokens)
+        reasons.append(f"max_num_batched_tokens = {tokens}: the default of {'LLM' if usage == 'llm' else 'serve'} on a CPU")
+    if seqs < 1 or tokens < 1:
+        raise ConfigError(f"max_num_seqs ({seqs}) and max_num_batched_tokens ({tokens}) must be at least 1")
+    if seqs > tokens:
+        raise ConfigError(f"max_num_batched_tokens ({tokens}) is smaller than max_num_seqs ({seqs})", "raise the one or lower the other")
+    if not chunked and tokens < model.max_model_len and not model.is_max_model_len_auto:
+        raise ConfigError(
+            f"without chunked prefill max_num_batched_tokens ({tokens}) must hold a whole prompt of {model.max_model_len} tokens",
+            "raise --max-num-batched-tokens, lower --max-model-len, or leave chunked prefill on",
+        )
+    for name, least in (("prefill_schedule_interval", 1), ("long_prefill_token_threshold", 0), ("stream_interval", 1)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"{name} must be at least {least}, not {getattr(options, name)}")
+    if not 0.0 <= options.watermark < 1.0:
+        raise ConfigError(f"watermark must be in [0, 1), not {options.watermark}")
+    return SchedulerConfig(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        chunked_prefill=chunked,
+        long_prefill_token_threshold=options.long_prefill_token_threshold,
+        prefill_schedule_interval=options.prefill_schedule_interval,
+        policy=options.scheduling_policy,
+        reserve_full_prompt=options.scheduler_reserve_full_isl,
+        watermark=options.watermark,
+        overlapped=options.async_scheduling is not False,
+        max_num_queued_requests=options.max_num_queued_reqs,
+        stream_interval=options.stream_interval,
+    )
+
+
+def _window_cap(options: Options, hf_config: dict[str, Any]) -> int | None:
+    window = hf_config.get("sliding_window")
+    if not options.disable_sliding_window or not window:
+        return options.max_model_len
+    if options.max_model_len is not None and options.max_model_len > window:
+        raise ConfigError(f"without its sliding window the model takes {window} tokens, not {options.max_model_len}", "lower --max-model-len")
+    return options.max_model_len or int(window)
+
+
+def _vocabulary(hf_config: dict[str, Any]) -> int:
+    size = hf_config.get("vocab_size")
+    if not isinstance(size, int) or size < 1:
+        raise UnsupportedModelError(f"vocab_size in the model's configuration is {size!r}, not a positive number")
+    return size
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` laid over `base`, dictionaries key by key."""
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def _generation_config(options: Options, own: dict[str, Any]) -> dict[str, Any]:
+    if options.generation_config == "auto":
+        base = own
+    elif options.generation_config in ("vllm", "octavo"):
+        base = {}
+    else:
+        path = Path(options.generation_config)
+        path = path / "generation_config.json" if path.is_dir() else path
+        if not path.is_file():
+            raise ConfigError(f"--generation-config: there is no {path}", "pass auto, vllm, or a folder that holds a generation_config.json")
+        base = json.loads(path.read_text())
+    return _merged(base, options.override_generation_config)
+
+
+def _template_text(given: str | None) -> str | None:
+    """A template given as a file's name or as its text."""
+    if given is None:
+        return None
+    path = Path(given)
+    try:
+        if path.is_file():
+            return path.read_text()
+    except OSError:  # a text too long to be a name
+        return given
+    if "{" not in given:
+        raise ConfigError(f"--chat-template: there is no file {given}", "pass an existing file, or the template's text")
+    return given

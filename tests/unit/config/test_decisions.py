@@ -1,0 +1,125 @@
+"""Decisions of resolve(): each with its rule and its refusal."""
+
+from typing import Any
+
+import pytest
+
+from octavo.config import lengths, resolve
+from octavo.config.generation import default_sampling, end_tokens
+from octavo.config.machine import MachineFacts
+from octavo.config.options import Options
+from octavo.errors import ConfigError, UnsupportedModelError
+
+MACHINE = MachineFacts(cores=4)
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({"max_position_embeddings": 8192}, 8192),
+        ({}, None),
+        ({"max_position_embeddings": 2048, "rope_scaling": {"type": "linear", "factor": 4.0}}, 8192),
+        ({"max_position_embeddings": 2048, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, 4096),
+        (
+            {
+                "max_position_embeddings": 32768,
+                "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+            },
+            131072,
+        ),
+        (
+            {
+                "max_position_embeddings": 131072,
+                "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192},
+            },
+            131072,
+        ),
+        (
+            {
+                "max_position_embeddings": 32768,
+                "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {}},
+            },
+            262144,
+        ),
+    ],
+)
+def test_derived_length(config: dict[str, Any], length: int | None) -> None:
+    assert lengths.derived_max_model_len(config) == length
+
+
+def test_max_model_len() -> None:
+    assert lengths.decide_max_model_len(None, 8192, False)[:2] == (8192, False)
+    assert lengths.decide_max_model_len(-1, 8192, False)[:2] == (8192, True)
+    assert lengths.decide_max_model_len(100, 8192, False)[:2] == (100, False)
+    assert lengths.decide_max_model_len(9000, 8192, True)[:2] == (9000, False)
+    with pytest.raises(ConfigError, match="greater than the 8192"):
+        lengths.decide_max_model_len(9000, 8192, False)
+    with pytest.raises(ConfigError, match="--max-model-len"):
+        lengths.decide_max_model_len(None, None, False)
+
+
+def test_generation_config() -> None:
+    config = {"temperature": 0.6, "top_k": 20, "max_new_tokens": 100, "eos_token_id": [2, 3], "do_sample": True}
+    assert default_sampling(config) == {"temperature": 0.6, "top_k": 20, "max_tokens": 100}
+    assert end_tokens({"eos_token_id": 3}, config, {}) == [3, 2]
+
+
+def test_unknown_model_type_lists_the_known() -> None:
+    with pytest.raises(UnsupportedModelError, match="gpt_neo") as caught:
+        resolve.decide_model_type({"model_type": "gpt_neo", "architectures": ["GPTNeoForCausalLM"]})
+    assert "llama" in str(caught.value)
+
+
+def test_scheduler_defaults_follow_usage() -> None:
+    model = _model(8192)
+    reasons: list[str] = []
+    llm = resolve.decide_scheduler(Options(), model, "llm", reasons)
+    server = resolve.decide_scheduler(Options(), model, "server", reasons)
+    assert (llm.max_num_seqs, llm.max_num_batched_tokens) == (256, 4096)
+    assert (server.max_num_seqs, server.max_num_batched_tokens) == (128, 2048)
+    assert len(reasons) == 4
+    whole = resolve.decide_scheduler(Options(enable_chunked_prefill=False), model, "server", reasons)
+    assert whole.max_num_batched_tokens == 8192
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"max_num_seqs": 64, "max_num_batched_tokens": 32}, "smaller than max_num_seqs"),
+        ({"enable_chunked_prefill": False, "max_num_batched_tokens": 1024}, "whole prompt"),
+        ({"prefill_schedule_interval": 0}, "prefill_schedule_interval"),
+        ({"watermark": 1.0}, "watermark"),
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
+        ({"block_size": -1}, "block_size"),
+        ({"num_gpu_blocks_override": 1}, "num_gpu_blocks_override"),
+        ({"kv_cache_dtype": "float32"}, "kv_cache_dtype"),
+        ({"cpu_threads": 0}, "cpu_threads"),
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size"),
+    ],
+)
+def test_refusals(options: dict[str, Any], match: str) -> None:
+    typed, model = Options(**options), _model(8192)
+    with pytest.raises(ConfigError, match=match):
+        resolve.decide_scheduler(typed, model, "llm", [])
+        resolve.decide_cache(typed, model, [])
+        resolve.decide_device(typed, MACHINE, [])
+        resolve.decide_parallel(typed, [])
+
+
+def test_quantization_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="'awq'"):
+        resolve.decide_quantization(Options(quantization="awq"), {})
+    with pytest.raises(ConfigError, match="quantization_config asks for 'fp8'"):
+        resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "fp8"}})
+    assert resolve.decide_quantization(Options(), {}) is None
+
+
+def _model(length: int) -> Any:
+    from octavo.config.config import ModelConfig
+
+    return ModelConfig(
+        name="m", served_names=["m"], path="m", revision=None, tokenizer_path="m", model_type="llama", hf_config={}, generation_config={},
+        default_sampling={}, dtype="bfloat16", max_model_len=length, is_max_model_len_auto=False, vocab_size=10, eos_token_ids=[], bos_token_id=None,
+        load_format="dummy", quantization=None, seed=0, max_logprobs=20, logprobs_mode="raw_logprobs", skip_tokenizer_init=True, chat_template=None,
+        chat_template_content_format="auto", trust_special_tokens_in_content=False, disable_sliding_window=False,
+    )  # fmt: skip
