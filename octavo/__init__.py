@@ -1,9 +1,10 @@
 """octavo: an inference and serving engine for large language models."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
+# the types of these names are in __init__.pyi: importing them here, even for a type checker only, would tie every room to the highest
 _WHERE = {
     "LLM": "octavo.frontend.llm",
     "AsyncLLM": "octavo.frontend.async_llm",
@@ -14,16 +15,6 @@ _WHERE = {
     "Options": "octavo.config.options",
 }
 __all__ = ["__version__", *_WHERE]
-
-if TYPE_CHECKING:
-    from octavo.config.options import Options as Options
-    from octavo.frontend.async_llm import AsyncLLM as AsyncLLM
-    from octavo.frontend.llm import LLM as LLM
-    from octavo.protocol.outputs import CompletionOutput as CompletionOutput
-    from octavo.protocol.outputs import RequestOutput as RequestOutput
-    from octavo.protocol.sampling_params import BeamSearchParams as BeamSearchParams
-    from octavo.protocol.sampling_params import SamplingParams as SamplingParams
-
 
 def __getattr__(name: str) -> Any:
     """Names are found when they are first used, so that `import octavo` costs nothing."""

@@ -57,6 +57,21 @@ def max_stop_strings() -> int:
     return int(read("MAX_STOP_STRINGS", "4") or 4)
 
 
+def keep_alive_on_engine_death() -> bool:
+    """Let the server live on (answering 503) when the engine's process has died, instead of exiting with 1."""
+    return flag("KEEP_ALIVE_ON_ENGINE_DEATH")
+
+
+def http_timeout_keep_alive_s() -> int:
+    """How long an idle HTTP connection is kept open."""
+    return int(read("HTTP_TIMEOUT_KEEP_ALIVE", "5") or 5)
+
+
+def http_max_request_body_size() -> int:
+    """The largest request body in bytes; 0 = no limit."""
+    return int(read("HTTP_MAX_REQUEST_BODY_SIZE", str(32 << 20)) or 0)
+
+
 def log_stats_interval_s() -> float:
     return float(read("LOG_STATS_INTERVAL", "10") or 10)
 
@@ -78,4 +93,16 @@ def hub_cache() -> Path:
 def test_models() -> Path | None:
     """OCTAVO_TEST_MODELS: a folder of models that tests may use instead of fetching."""
     path = os.environ.get("OCTAVO_TEST_MODELS")
+    return Path(path) if path else None
+
+
+def prefix_hash_seed() -> str | None:
+    """PYTHONHASHSEED, if it is a number: prefix cache keys are then equal in every process. None: keys that nobody can tell in advance."""
+    seed = os.environ.get("PYTHONHASHSEED", "random")
+    return None if seed == "random" or not seed else seed
+
+
+def test_fixtures() -> Path | None:
+    """OCTAVO_TEST_FIXTURES: a folder with the archives that tests would otherwise fetch."""
+    path = os.environ.get("OCTAVO_TEST_FIXTURES")
     return Path(path) if path else None

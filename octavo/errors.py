@@ -48,5 +48,9 @@ class OverloadedError(OctavoError, RuntimeError):
     """No room in the queue now; the same request may succeed later."""
 
 
+class GenerationError(OctavoError, RuntimeError):
+    """The engine failed on one request; the others go on."""
+
+
 class EngineDeadError(OctavoError, RuntimeError):
     """The engine's process has ended; no request can be answered until it is started again."""

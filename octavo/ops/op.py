@@ -6,7 +6,8 @@ An op is a file in octavo/ops with a `Reference` class: slow, plain torch, obvio
     refuses(facts) -> str | None     (static) why it cannot do this, or None
     __init__(facts)                  may compile; everything that a call needs is made here
     __call__(out, ...)               writes its first argument(s); the op's Reference documents shapes
-    pack(weight) -> weight           only where weights have a layout of their own (linear, embedding, moe); works on meta tensors too
+    pack(weight, facts) -> weight    (static) only where weights have a layout of their own (linear, embedding, moe); on meta tensors too
+    scratch_size(facts, ...) -> int  (static) only where a call takes a scratch tensor: the bytes it needs at most
 
 `facts` is the op's own frozen dataclass (`Facts` in the op's file): all that is known when the model is finished. The device's order of
 implementations is in octavo/ops/order.py.
@@ -33,16 +34,20 @@ class Dry:
     """An implementation on meta tensors: computes nothing, packs like the real one, so that sizes are the real ones."""
 
     def __init__(self, implementation: type, facts: Any) -> None:
-        self._pack = getattr(implementation, "pack", None)
         self._implementation = implementation
         self.facts = facts
 
     def __call__(self, *tensors: Any, **options: Any) -> None:
         return None
 
-    def pack(self, weight: Any) -> Any:
-        """The packed weight's shape; `pack` of an implementation is a static method of (weight, facts)."""
-        return weight if self._pack is None else self._pack(weight, self.facts)
+    def pack(self, weight: Any, facts: Any = None) -> Any:
+        """The packed weight's shape, by the implementation's own `pack`."""
+        pack = getattr(self._implementation, "pack", None)
+        return weight if pack is None else pack(weight, facts or self.facts)
+
+    def __getattr__(self, name: str) -> Any:
+        """The implementation's other static methods."""
+        return getattr(self._implementation, name)
 
 
 def choose(op: str, facts: Any, device: str = "cpu", mode: str = "fast", dry: bool = False) -> Choice:

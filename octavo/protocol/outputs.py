@@ -63,6 +63,7 @@ class RequestOutput:
     encoder_prompt_token_ids: list[int] | None = None
     num_cached_tokens: int | None = None
     kv_transfer_params: dict[str, Any] | None = None
+    error: str | None = None  # why the engine failed on this request; its outputs then have finish_reason "error"
 
 
 @dataclass(slots=True)

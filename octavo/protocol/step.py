@@ -36,7 +36,9 @@ class NewRow(msgspec.Struct, array_like=True):
     token_ids: bytes  # int32: the prompt and whatever was generated before a preemption
     num_prompt_tokens: int  # the first so many of token_ids are the prompt
     computed: int  # the first so many tokens are in the cache already (a prefix hit)
-    block_tables: list[bytes]  # one int32 column a cache group; entry i is the block of tokens i*size .. (i+1)*size, 0 = none
+    # one int32 column a cache group; entry i is the block of tokens i*size .. (i+1)*size, 0 = none; a group of recurrent state has one
+    # entry, its live state
+    block_tables: list[bytes]
     sampling: SamplingParams | None = None
     pooling: PoolingParams | None = None
     seed: int = 0  # 64 bit; with a position it gives the row's random numbers
@@ -79,7 +81,9 @@ class StepPlan(msgspec.Struct, array_like=True):
     ended_rows: bytes = b""  # row numbers whose request ended or was preempted; applied before new_rows
     rows: bytes = b""
     epochs: bytes = b""
-    starts: bytes = b""  # position of the first token of the row's span
+    # position of the first token of the row's span; where the token source is a step that verifies drafts and whose result was not known,
+    # as if all of them were accepted: the span then really starts where that step's sample stands
+    starts: bytes = b""
     counts: bytes = b""  # tokens in the span, drafts included
     samples: bytes = b""  # 1 if the span's last token gets a sample (the row has caught up), else 0
     token_sources: bytes = b""  # STORED, VALUE or a step number

@@ -33,6 +33,10 @@ class Executor(Protocol):
         """Call a named method of the worker; only while no step is outstanding."""
         ...
 
+    def check(self) -> None:
+        """Raise EngineDeadError if the worker is dead. Costs next to nothing."""
+        ...
+
     def shutdown(self) -> None:
         """End the worker and wait for it. Can be called twice."""
         ...

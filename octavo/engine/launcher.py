@@ -1,0 +1,131 @@
+"""Starting children: each one is a fresh interpreter that dies with its parent, and its death is seen at once."""
+
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import octavo
+from octavo.errors import EngineDeadError, MemoryPlanError, OctavoError
+
+GRACE_S = 5.0  # a child that was told to end and has not after this is killed
+
+
+class Child:
+    """A child process. `life` is one end of a socket pair whose other end only the child holds: it reads end-of-file when it is dead."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], life: socket.socket) -> None:
+        self.name = name
+        self.life = life
+        self._process = process
+        self._is_closed = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def death(self) -> str:
+        """How it ended, in words; waits for the end if it is just under way."""
+        try:
+            code = self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            return f"the {self.name} process {self.pid} closed its connection"
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+        return f"the {self.name} process {self.pid} {how}"
+
+    def start_error(self) -> OctavoError:
+        """The error for a child that died before it was ready."""
+        death = self.death()
+        if self._process.returncode == -signal.SIGKILL:
+            return MemoryPlanError(
+                f"{death} while it was loading, which is what the system does when memory runs out",
+                "lower --gpu-memory-utilization or --max-num-batched-tokens, choose a smaller model, or stop other processes",
+            )
+        return EngineDeadError(f"{death} while it was starting", "its messages are on standard error, above")
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """Wait for the end of a child that was told to end; kill it when the grace is over. Can be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.life.close()
+
+
+class _Starter:
+    """The thread that starts all children. The kernel's parent-death signal is bound to the thread that forked, so it must never end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[tuple[list[str], dict[str, str], int, queue.SimpleQueue[object]]] = queue.SimpleQueue()
+        self._owner = 0
+
+    def start(self, command: list[str], variables: dict[str, str], descriptor: int) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._owner != os.getpid():
+                self._owner = os.getpid()
+                threading.Thread(target=self._run, name="octavo-starter", daemon=True).start()
+        answer: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._jobs.put((command, variables, descriptor, answer))
+        result = answer.get()
+        if isinstance(result, BaseException):
+            raise result
+        assert isinstance(result, subprocess.Popen)
+        return result
+
+    def _run(self) -> None:
+        while True:
+            command, variables, descriptor, answer = self._jobs.get()
+            try:
+                # a group of its own: Ctrl-C at the terminal reaches the parent only, which then ends its children in order
+                answer.put(subprocess.Popen(command, env=variables, pass_fds=(descriptor,), process_group=0, stdin=subprocess.DEVNULL))
+            except OSError as error:
+                answer.put(error)
+
+
+_starter = _Starter()
+
+
+def launch(name: str, target: str, arguments: list[str], directory: Path) -> Child:
+    """Start `octavo.<target>.main(arguments)` in a new process.
+
+    target: room and file, such as "worker.process". directory: of its sockets; the child removes it if the parent dies first.
+    """
+    ours, theirs = socket.socketpair()
+    # -P: a file in the current folder must not stand in for a library
+    command = [sys.executable, "-P", "-m", "octavo.engine.child", target, str(theirs.fileno()), str(directory), *arguments]
+    # a team of threads that spins while it waits would take the processor from the other processes; read by OpenMP when torch loads
+    variables = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+    paths = [str(Path(octavo.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    variables["PYTHONPATH"] = os.pathsep.join(path for path in dict.fromkeys(paths) if path)
+    try:
+        process = _starter.start(command, variables, theirs.fileno())
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return Child(name, process, ours)
+
+
+def socket_directory() -> Path:
+    """A new private folder for ipc sockets; a short path, since the system allows about 100 characters."""
+    base = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="octavo-", dir=base if len(base) < 60 else "/tmp"))
+
+
+def remove_directory(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)

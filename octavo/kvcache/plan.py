@@ -1,0 +1,114 @@
+"""The plan of the cache: which layers share a block table, how large a block is, and what a number of blocks is worth in tokens."""
+
+import math
+from collections.abc import Sequence
+
+from octavo.errors import ConfigError, MemoryPlanError, UnsupportedModelError
+from octavo.kvcache.kind import kind_of
+from octavo.kvcache.specs import CachePlan, Group, LayerState, StateSpec
+
+
+def plan_cache(states: Sequence[LayerState], block_size: int, budget_bytes: int, *, num_blocks_override: int | None = None) -> CachePlan:
+    """The largest cache that fits in budget_bytes, or one of num_blocks_override blocks whatever it takes.
+
+    Layers of equal spec go into groups of an equal number of slots, in the order of the layers, so that a block is as large in every group
+    and all groups draw from one pool. Raises MemoryPlanError if not even one block fits, ConfigError for a block size that does not suit a
+    layer, UnsupportedModelError for a model that keeps no state.
+    """
+    if num_blocks_override is not None and num_blocks_override < 2:
+        raise ConfigError(f"a cache of {num_blocks_override} blocks has none to use: block 0 belongs to nobody", "ask for 2 blocks or more")
+    if not states:
+        raise UnsupportedModelError("no layer of the model keeps state in the cache")
+    by_spec: dict[StateSpec, list[str]] = {}
+    for state in states:
+        by_spec.setdefault(state.spec, []).append(state.name)
+    for spec in by_spec:
+        if block_size % spec.tokens_per_entry:
+            raise ConfigError(
+                f"block size {block_size} is not a multiple of the {spec.tokens_per_entry} tokens that share an entry",
+                f"use a --block-size that is a multiple of {math.lcm(*(each.tokens_per_entry for each in by_spec))}",
+            )
+    slots = choose_slots({spec: len(names) for spec, names in by_spec.items()})
+    groups = [Group(spec, names[i : i + slots]) for spec, names in by_spec.items() for i in range(0, len(names), slots)]
+    page_bytes = max(kind_of(spec).page_bytes(spec, block_size) for spec in by_spec)
+    num_blocks = budget_bytes // (slots * page_bytes) if num_blocks_override is None else num_blocks_override
+    if num_blocks < 2:  # the null block and one to use
+        raise no_memory(budget_bytes)
+    return CachePlan(block_size=block_size, num_blocks=num_blocks, slots=slots, page_bytes=page_bytes, groups=groups)
+
+
+def choose_slots(layers: dict[StateSpec, int]) -> int:
+    """The number of slots that makes the fewest groups, if no spec leaves more of its slots unused than its kind allows.
+
+    An unused slot is memory lost in every block of its group; a group more is a block table more in every step. layers: how many layers
+    have each spec.
+    """
+
+    def unused(count: int, slots: int) -> float:
+        return (-count % slots) / count
+
+    fitting = [
+        slots
+        for slots in range(1, max(layers.values()) + 1)
+        if all(unused(count, slots) <= kind_of(spec).most_unused for spec, count in layers.items())
+    ]
+    return min(fitting, key=lambda slots: (sum(-(-count // slots) for count in layers.values()), slots))
+
+
+def blocks_for(plan: CachePlan, num_tokens: int, max_num_batched_tokens: int) -> int:
+    """The most blocks that one request of num_tokens holds at a time, over all groups, when a step computes so many tokens."""
+    return sum(kind_of(group.spec)(group.spec, plan.block_size).blocks_for(num_tokens, max_num_batched_tokens) for group in plan.groups)
+
+
+def cache_tokens(plan: CachePlan, max_model_len: int, max_num_batched_tokens: int) -> tuple[int, float]:
+    """(tokens, concurrency): how many requests of max_model_len the pool holds, and that number times max_model_len.
+
+    So for a model with windows it is more than blocks times block size. The null block does not count.
+    """
+    concurrency = (plan.num_blocks - 1) / blocks_for(plan, max_model_len, max_num_batched_tokens)
+    return int(concurrency * max_model_len), concurrency
+
+
+def fit_max_model_len(plan: CachePlan, max_num_batched_tokens: int, upper: int) -> int:
+    """The largest length, at most `upper`, that one request can have alone in the pool; 0 if there is none."""
+    fits, too_long = 0, upper + 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if blocks_for(plan, middle, max_num_batched_tokens) <= plan.num_blocks - 1:
+            fits = middle
+        else:
+            too_long = middle
+    return fits
+
+
+def check_max_model_len(plan: CachePlan, max_num_batched_tokens: int, max_model_len: int) -> None:
+    """Raise MemoryPlanError, with both sizes and the longest length that fits, if a request of max_model_len does not fit."""
+    needed = blocks_for(plan, max_model_len, max_num_batched_tokens) + 1
+    if needed <= plan.num_blocks:
+        return
+    longest = fit_max_model_len(plan, max_num_batched_tokens, max_model_len)
+    fact = (
+        f"one request of max_model_len {max_model_len} needs {gib(needed * plan.block_bytes)} GiB of KV cache, "
+        f"and {gib(plan.total_bytes)} GiB are available"
+    )
+    if longest > 0:
+        fact += f"; the estimated maximum model length is {longest}"
+    lower = f"lower --max-model-len to {longest} (or pass auto)" if longest > 0 else "lower --max-num-batched-tokens"
+    raise MemoryPlanError(
+        fact,
+        f"raise --gpu-memory-utilization (it is the share of the machine's memory on a CPU too) or --kv-cache-memory-bytes, or {lower}",
+    )
+
+
+def no_memory(budget_bytes: int) -> MemoryPlanError:
+    """The error for a cache that has no room at all."""
+    return MemoryPlanError(
+        f"no memory is left for the cache: {gib(budget_bytes)} GiB after the weights, the arena and the runtime",
+        "raise --gpu-memory-utilization (on a CPU it is the share of the machine's memory), or lower --max-num-batched-tokens",
+    )
+
+
+def gib(size_bytes: int) -> str:
+    """Bytes in GiB as the log and the errors write them; small sizes keep the digits that say something."""
+    value = size_bytes / 2**30
+    return f"{value:.2f}" if abs(value) >= 0.1 or size_bytes == 0 else f"{value:.2g}"

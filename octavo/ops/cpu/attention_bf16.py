@@ -1,0 +1,22 @@
+"""attention in bf16 throughout: products of pairs by the instruction made for them, sums in float32."""
+
+import torch
+
+from octavo.ops.attention import Facts
+from octavo.ops.cpu import attention_kernel, features
+
+
+class Implementation(attention_kernel.PagedAttention):
+    """Paged attention by dpbf16ps."""
+
+    @staticmethod
+    def how(facts: Facts) -> str:
+        return "dot"
+
+    @staticmethod
+    def refuses(facts: Facts) -> str | None:
+        if features.level() != "avx512bf16":
+            return "the CPU has no avx512_bf16"
+        if facts.dtype != torch.bfloat16 or facts.layout.dtype != torch.bfloat16:
+            return f"query in {facts.dtype} and cache in {facts.layout.dtype} are not both bfloat16"
+        return attention_kernel.refuses(facts)

@@ -1,0 +1,16 @@
+"""attention by float32 multiply-adds, whatever the CPU: pages in float32, or in bf16 and widened as they are read."""
+
+import torch
+
+from octavo.ops.attention import Facts
+from octavo.ops.cpu import attention_kernel
+
+
+class Implementation(attention_kernel.PagedAttention):
+    """Paged attention by multiply-adds."""
+
+    refuses = staticmethod(attention_kernel.refuses)
+
+    @staticmethod
+    def how(facts: Facts) -> str:
+        return "single" if facts.layout.dtype == torch.float32 else "pairs"

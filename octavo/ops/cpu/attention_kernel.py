@@ -1,0 +1,430 @@
+"""Paged attention for the CPU: one kernel for prompts, chunks and single tokens, in which a token's arithmetic never depends on its company.
+
+The context is cut by a fixed grid of SPAN keys counted from position 0. Of each span a query makes its scores, their own maximum, weights and
+weighted sum of values; these parts are folded in the order of the spans. Keys outside a window or after the query weigh exactly 0, so how many
+of them lie in the same tile changes no bit. Units of work (attention_plan) go to whichever thread is free.
+"""
+
+import ctypes
+
+import numpy as np
+import torch
+
+from octavo.ops.attention import Facts
+from octavo.ops.cpu import attention_plan, features, vectors
+from octavo.ops.cpu.attention_plan import HEADER, UNIT, UNIT_ROWS
+from octavo.ops.cpu.attention_tiles import (
+    ROW_BYTES,
+    SPAN,
+    SPAN_TILES,
+    first_lane,
+    keep_between,
+    score_tiles,
+    take_number,
+    value_tiles,
+)
+from octavo.ops.cpu.compile import inner, kernel
+from octavo.ops.cpu.pool import Arguments, bits
+from octavo.ops.pages import TILE
+
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+MOST_ROWS = 8  # of a block in registers
+_ACCUMULATORS = {"avx512bf16": 24, "avx512": 24, "avx2": 5, "plain": 2}  # vectors of 16 numbers that fit in registers as sums
+_LEVEL_ROWS = {"avx512bf16": 8, "avx512": 8, "avx2": 4, "plain": 2}
+_SUMS = 16  # float32 numbers after a part's values: its maximum and its total, padded to a cache line
+_INFINITY = np.float32(np.inf)
+
+
+def block_rows(level: str, group: int) -> tuple[int, int]:
+    """(rows of a block in registers, rows of the blocks that remain) for `group` query heads a kv head."""
+    most = _LEVEL_ROWS[level]
+    if group <= most:
+        return most // group * group, group
+    divisors = [rows for rows in range(most, 0, -1) if group % rows == 0]
+    return (divisors[0], divisors[0]) if 2 * divisors[0] >= most else (most, 1)
+
+
+def value_columns(level: str, rows: int, head_dim: int) -> int:
+    """Vectors of a row of values whose sums stay in registers at once: the most that divides the row."""
+    total = head_dim // TILE
+    return max(count for count in range(1, total + 1) if total % count == 0 and (count == 1 or count * rows <= _ACCUMULATORS[level]))
+
+
+def row_distance(head_dim: int) -> int:
+    """Numbers from row to row of a thread's own queries and results."""
+    return -(-head_dim // 64) * 64
+
+
+def _softmax(how: str):
+    """softmax(scores, weights, tiles, first, low, high, scale, cap, sums): one row's weights, its maximum to sums[0], their total to sums[1]."""
+    load, store, store_row = (vectors.load("float32", TILE), vectors.store("float32", TILE), vectors.store)
+    splat, exp, maximum = vectors.splat(TILE), vectors.exp, vectors.maximum
+    reduce_max, reduce_add, floats = vectors.reduce_max, vectors.reduce_add, vectors.floats
+    dtype, size = ("bfloat16", 2) if how == "dot" else ("float32", 4)
+    store_weight, load_weight = store_row(dtype, TILE), vectors.load(dtype, TILE)
+    zero, one, two, infinity = np.float32(0.0), np.float32(1.0), np.float32(2.0), _INFINITY
+
+    @inner
+    def softmax(scores, weights, tiles, first, low, high, scale, cap, sums):
+        best = splat(-infinity)
+        factor = splat(scale)
+        for tile in range(tiles):
+            score = load(scores + tile * TILE * 4) * factor
+            if cap > zero:  # cap * tanh(score / cap), tanh(u) = 1 - 2 / (exp(2 u) + 1)
+                grown = exp(score * (splat(two) / splat(cap)))
+                score = splat(cap) * (splat(one) - splat(two) / (grown + splat(one)))
+            score = keep_between(score, first + tile * TILE, low, high)
+            store(scores + tile * TILE * 4, score)
+            best = maximum(score, best)
+        top = reduce_max(best)
+        shift = splat(zero) if top == -infinity else splat(top)
+        total = splat(zero)
+        for tile in range(tiles):
+            at = weights + tile * TILE * size
+            store_weight(at, exp(load(scores + tile * TILE * 4) - shift))
+            total = total + load_weight(at)  # as it was rounded, so that the weights sum to 1
+        floats(sums)[0] = top
+        floats(sums)[1] = reduce_add(total)
+
+    return softmax
+
+
+def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], apart: int):
+    """One block of rows over one span: their parts of the result, `apart` numbers apart, and (maximum, total) of each, _SUMS apart.
+
+    There are two sizes of a block, rows[0] and rows[1], with wide[0] and wide[1] vectors of values at once.
+    """
+    columns, columns_rest = (max(c for c in (1, 2, 4, 8) if c == 1 or c * count <= _ACCUMULATORS[level]) for count in rows)
+    score, score_rest = (score_tiles(how, count, c, apart) for count, c in zip(rows, (columns, columns_rest)))
+    add_values, add_values_rest = (value_tiles(how, count, c, apart) for count, c in zip(rows, wide))
+    most, step, step_rest = rows[0], wide[0] * TILE * 4, wide[1] * TILE * 4
+    softmax = _softmax(how)
+    size, floats, infinity = ROW_BYTES[how], vectors.floats, _INFINITY
+    _, _, _, at_scores, at_weights, *_ = _places(how, apart)
+
+    @inner
+    def multiply_keys(queries, rows, tiles, keys, scores, head_dim):
+        if rows == most:
+            for at in range(0, tiles, columns):
+                score(queries, keys + at * 8, scores + at * TILE * 4, head_dim)
+        else:
+            for at in range(0, tiles, columns_rest):
+                score_rest(queries, keys + at * 8, scores + at * TILE * 4, head_dim)
+
+    @inner
+    def multiply_values(weights, rows, count, values, parts, head_dim):
+        if rows == most:
+            for offset in range(0, head_dim * 4, step):
+                add_values(weights, values, offset, count, parts, head_dim)
+        else:
+            for offset in range(0, head_dim * 4, step_rest):
+                add_values_rest(weights, values, offset, count, parts, head_dim)
+
+    @inner
+    def block(head_dim, group, queries, row, rows, position, start, end, window, keys, values, first_tile, own, parts, sums, scale, cap):
+        """Rows row..row+rows of the unit whose first token is at `position`; the tables of tiles begin at tile first_tile."""
+        scores, weights = own + at_scores, own + at_weights
+        low = max(start, position + row // group - window + 1) if window > 0 else start
+        high = min(end, position + (row + rows - 1) // group + 1)
+        tile = low // TILE
+        tiles = (high + TILE - 1) // TILE - tile
+        if high <= low:
+            for r in range(rows):
+                floats(sums + r * _SUMS * 4)[0] = -infinity
+            return
+        skipped = (tile - first_tile) * 8
+        multiply_keys(queries, rows, tiles, keys + skipped, scores, head_dim)
+        for r in range(rows):
+            mine = position + (row + r) // group
+            row_low = max(start, mine - window + 1) if window > 0 else start
+            row_high = min(end, mine + 1)
+            to_scores, to_weights = scores + r * SPAN * 4, weights + r * SPAN * size
+            softmax(to_scores, to_weights, tiles, tile * TILE, row_low, row_high, scale, cap, sums + r * _SUMS * 4)
+        multiply_values(weights, rows, high - tile * TILE, values + skipped, parts, head_dim)
+
+    return block
+
+
+def _folding(dtype: str):
+    """(clear, fold, finish) of a row's running result: head_dim float32 numbers, then its maximum and total in `sums`."""
+    load, store, splat = vectors.load("float32", TILE), vectors.store("float32", TILE), vectors.splat(TILE)
+    store_out, exp, fma, floats = vectors.store(dtype, TILE), vectors.exp, vectors.fma, vectors.floats
+    zero, one, size, infinity = np.float32(0.0), np.float32(1.0), vectors.SIZES[dtype], _INFINITY
+
+    @inner
+    def clear(result, sums, head_dim):
+        for i in range(0, head_dim, TILE):
+            store(result + i * 4, splat(zero))
+        floats(sums)[0] = -infinity
+        floats(sums)[1] = zero
+
+    @inner
+    def fold(result, sums, part, part_sums, head_dim):
+        """The running result takes the next span's part."""
+        top, part_top = floats(sums)[0], floats(part_sums)[0]
+        if part_top == -infinity:
+            return
+        best = top if top > part_top else part_top
+        mine, its = exp(splat(top - best)), exp(splat(part_top - best))
+        for i in range(0, head_dim, TILE):
+            store(result + i * 4, fma(load(result + i * 4), mine, load(part + i * 4) * its))
+        floats(sums)[0] = best
+        floats(sums)[1] = first_lane(fma(splat(floats(sums)[1]), mine, splat(floats(part_sums)[1]) * its))
+
+    @inner
+    def finish(result, sums, out, head_dim, sinks, head):
+        top, total = floats(sums)[0], splat(floats(sums)[1])
+        factor = splat(one) / total
+        if sinks != 0:
+            sink = floats(sinks)[head]
+            best = top if top > sink else sink
+            mine = exp(splat(top - best))
+            factor = mine / fma(total, mine, exp(splat(sink - best)))
+        for i in range(0, head_dim, TILE):
+            store_out(out + i * size, load(result + i * 4) * factor)
+
+    return clear, fold, finish
+
+
+def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wide_rest: int, apart: int):
+    """A body over threads: each takes units from a shared counter until none is left. The arguments are named in its docstring.
+
+    rows, rest: see block_rows. wide, wide_rest: see value_columns. apart: see row_distance.
+    """
+    block = _block(how, level, (rows, rest), (wide, wide_rest), apart)
+    clear, fold, finish = _folding(dtype)
+    size, row_bytes, cache_size = vectors.SIZES[dtype], ROW_BYTES[how], 4 if how == "single" else 2
+    load, store_query = vectors.load(dtype, TILE), vectors.store("bfloat16" if how == "dot" else "float32", TILE)
+    at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_keys, at_values, space = _places(how, apart)
+    int64s, int32s, doubles = vectors.int64s, vectors.int32s, vectors.doubles
+
+    @inner
+    def gather(query, token_bytes, head_bytes, tokens, group, head_dim, queries):
+        for token in range(tokens):
+            for head in range(group):
+                source = query + token * token_bytes + head * head_bytes
+                for i in range(0, head_dim, TILE):
+                    store_query(queries + ((token * group + head) * apart + i) * row_bytes, load(source + i * size))
+
+    @inner
+    def find_tiles(pages, page_bytes, table, block_size, head, head_dim, values, first, count, key_tiles, value_tiles):
+        """Addresses of the keys and values of `count` tiles from tile `first`; the last again for the rest of a register block."""
+        at = first * TILE
+        index = at // block_size
+        offset = at - index * block_size
+        for tile in range(count):
+            address = pages + int32s(table)[index] * page_bytes + (head * block_size + offset) * head_dim * cache_size
+            int64s(key_tiles)[tile] = address
+            int64s(value_tiles)[tile] = address + values
+            offset += TILE
+            if offset == block_size:
+                index += 1
+                offset = 0
+        for tile in range(count, count + 8):
+            int64s(key_tiles)[tile] = int64s(key_tiles)[count - 1]
+
+    @inner
+    def take(a, item, own):
+        kv_heads, block_size, window, most_spans, group, head_dim = a[15], a[16], a[17], a[18], a[22], a[23]
+        scale, cap = np.float32(doubles(a[0])[0]), np.float32(doubles(a[0])[1])
+        index = item // kv_heads
+        head = item - index * kv_heads
+        unit = int32s(a[12] + (HEADER + index * UNIT) * 4)
+        row, token, tokens = np.int64(unit[0]), np.int64(unit[1]), np.int64(unit[2])
+        cut, pieces, origin = np.int64(unit[5]), np.int64(unit[6]), np.int64(unit[7])
+        position = np.int64(int32s(a[11])[row]) - (int32s(a[10])[row + 1] - token)
+        table, values = a[8] + row * a[9] * 4, kv_heads * block_size * head_dim * cache_size
+        lines = tokens * group
+        queries, results, sums = own + at_queries, own + at_results, own + at_sums
+        gather(a[4] + token * a[5] + head * group * a[6], a[5], a[6], tokens, group, head_dim, queries)
+        for line in range(lines):
+            clear(results + line * apart * 4, sums + line * _SUMS * 4, head_dim)
+        kept = a[14] + (cut * kv_heads + head) * most_spans * group * (apart + _SUMS) * 4  # of a cut token: [spans, group, apart + _SUMS]
+        for span in range(unit[3], unit[4]):
+            start = span * SPAN
+            end = start + SPAN
+            low = max(start, position - window + 1) if window > 0 else start
+            high = min(end, position + tokens)
+            first = low // TILE
+            keys, key_values = own + at_keys, own + at_values
+            count = (high + TILE - 1) // TILE - first
+            find_tiles(a[7], a[19], table, block_size, head, head_dim, values, first, count, keys, key_values)
+            line = 0
+            while line < lines:
+                to = queries + line * apart * row_bytes
+                done = rows if lines - line >= rows else rest
+                parts, part_sums = own + at_parts, own + at_part_sums
+                if cut >= 0:
+                    parts = kept + ((span - origin) * (apart + _SUMS) * group + line * apart) * 4
+                    part_sums = kept + ((span - origin) * (apart + _SUMS) * group + group * apart + line * _SUMS) * 4
+                block(
+                    head_dim,
+                    group,
+                    to,
+                    line,
+                    done,
+                    position,
+                    start,
+                    end,
+                    window,
+                    keys,
+                    key_values,
+                    first,
+                    own,
+                    parts,
+                    part_sums,
+                    scale,
+                    cap,
+                )
+                if cut < 0:
+                    for r in range(done):
+                        at_result, at_sum = results + (line + r) * apart * 4, sums + (line + r) * _SUMS * 4
+                        fold(at_result, at_sum, parts + r * apart * 4, part_sums + r * _SUMS * 4, head_dim)
+                line += done
+        if cut >= 0:
+            if take_number(a[13] + 64 + (cut * kv_heads + head) * 8) != pieces - 1:
+                return  # whoever ends last folds the parts of all
+            for span in range(position // SPAN + 1 - origin):
+                parts = kept + span * (apart + _SUMS) * group * 4
+                part_sums = parts + group * apart * 4
+                for line in range(group):
+                    at_result, at_sum = results + line * apart * 4, sums + line * _SUMS * 4
+                    fold(at_result, at_sum, parts + line * apart * 4, part_sums + line * _SUMS * 4, head_dim)
+        for line in range(lines):
+            at = line // group
+            which = head * group + line - at * group
+            out = a[1] + (token + at) * a[2] + which * a[3]
+            finish(results + line * apart * 4, sums + line * _SUMS * 4, out, head_dim, a[20], which)
+
+    def body(begin, end, arguments):
+        """arguments: address of [scale, cap], out and its token and head strides, query and its strides, pages, tables and the
+        numbers of a row of them, row_starts, lengths, plan, counters, kept parts, kv heads, block size, window, spans of a kept token,
+        bytes between pages, sinks, threads' own space, heads a kv head, head dimension."""
+        a = int64s(arguments)
+        items = int32s(a[12])[0] * a[15]
+        for thread in range(begin, end):
+            while True:
+                item = take_number(a[13])
+                if item >= items:
+                    break
+                take(a, item, a[21] + thread * space)
+
+    return body
+
+
+def _places(how: str, apart: int) -> tuple[int, ...]:
+    """Offsets in a thread's own space, and its size: queries, results and their sums, then of a block scores, weights, parts and their sums,
+    then addresses of tiles of keys and of values. All multiples of 64."""
+    parts = (
+        UNIT_ROWS * apart * ROW_BYTES[how],
+        UNIT_ROWS * apart * 4,
+        UNIT_ROWS * _SUMS * 4,
+        MOST_ROWS * SPAN * 4,
+        MOST_ROWS * SPAN * ROW_BYTES[how],
+        MOST_ROWS * apart * 4,
+        MOST_ROWS * _SUMS * 4,
+        (SPAN_TILES + 8) * 8,
+        (SPAN_TILES + 8) * 8,
+    )
+    offsets = [0]
+    for part in parts:
+        offsets.append(offsets[-1] + (part + 63) // 64 * 64)
+    return tuple(offsets)
+
+
+def refuses(facts: Facts) -> str | None:
+    """Why no variant of the kernel can do this, or None."""
+    page = facts.layout
+    if facts.dtype not in DTYPES:
+        return f"dtype {facts.dtype} is neither float32 nor bfloat16"
+    if page.dtype not in DTYPES:
+        return f"cache dtype {page.dtype} is neither float32 nor bfloat16"
+    if page.kind != "tiles":
+        return f"pages are {page.kind}, not tiles"
+    if page.head_dim % TILE:
+        return f"head dimension {page.head_dim} is not a multiple of {TILE}"
+    if facts.num_heads % page.num_kv_heads:
+        return f"{facts.num_heads} query heads are not a multiple of {page.num_kv_heads} kv heads"
+    if facts.num_heads > UNIT_ROWS * page.num_kv_heads:
+        return f"{facts.num_heads // page.num_kv_heads} query heads a kv head are more than {UNIT_ROWS}"
+    return None
+
+
+class PagedAttention:
+    """The kernel for one set of facts. Its list of work and its scratch are the caller's, sized by `plan_numbers` and `scratch_size`."""
+
+    @staticmethod
+    def how(facts: Facts) -> str:
+        """The way to multiply; see attention_tiles."""
+        raise NotImplementedError
+
+    def __init__(self, facts: Facts) -> None:
+        page, how = facts.layout, self.how(facts)
+        group, level = facts.num_heads // page.num_kv_heads, features.level()
+        rows, rest = block_rows(level, group)
+        vectors_of = tuple(value_columns(level, count, page.head_dim) for count in (rows, rest))
+        self._kernel = kernel(build, how, DTYPES[facts.dtype], level, rows, rest, *vectors_of, row_distance(page.head_dim))
+        self._arguments, self._constants = Arguments(24), Arguments(2)
+        self._constants.set(bits(facts.scale), bits(facts.softcap))
+        self._facts, self._size = facts, facts.dtype.itemsize
+        self._threads = torch.get_num_threads()
+        self.plan = attention_plan.Planner(facts, self._threads)
+
+    @classmethod
+    def plan_numbers(cls, facts: Facts, num_tokens: int, num_rows: int, max_length: int) -> int:
+        """int32 numbers that `plan(out, row_starts, lengths)` writes at most for a step of these sizes."""
+        return attention_plan.sizes(facts, torch.get_num_threads(), num_tokens, num_rows, max_length).plan_numbers
+
+    @classmethod
+    def _regions(cls, facts: Facts, threads: int, shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
+        """(bytes of counters, of kept parts, of the threads' own space, spans of a kept token)"""
+        sizes = attention_plan.sizes(facts, threads, *shape)
+        page = facts.layout
+        kept = sizes.cuts * page.num_kv_heads
+        part_bytes = facts.num_heads // page.num_kv_heads * (row_distance(page.head_dim) + _SUMS) * 4
+        own = threads * _places(cls.how(facts), row_distance(page.head_dim))[-1]
+        return 64 + (kept * 8 + 63) // 64 * 64, kept * sizes.spans * part_bytes, own, sizes.spans
+
+    @classmethod
+    def scratch_size(cls, facts: Facts, num_tokens: int, num_rows: int, max_length: int) -> int:
+        """Bytes of scratch that a call with these sizes needs; grows with each of them."""
+        return sum(cls._regions(facts, torch.get_num_threads(), (num_tokens, num_rows, max_length))[:3])
+
+    def __call__(
+        self,
+        out: torch.Tensor,
+        query: torch.Tensor,
+        pages: torch.Tensor,
+        tables: torch.Tensor,
+        row_starts: torch.Tensor,
+        lengths: torch.Tensor,
+        sinks: torch.Tensor | None = None,
+        plan: torch.Tensor | None = None,
+        scratch: torch.Tensor | None = None,
+        shape: tuple[int, int, int] | None = None,
+    ) -> None:
+        """As the reference. plan int32 [plan_numbers], scratch uint8 [scratch_size] and shape (tokens, rows, longest context) belong together;
+        what is not given is made here."""
+        facts, page, size = self._facts, self._facts.layout, self._size
+        if shape is None:
+            shape = (len(query), len(lengths), int(lengths.max()))
+        if plan is None:
+            plan = torch.empty(self.plan_numbers(facts, *shape), dtype=torch.int32)
+            self.plan(plan, row_starts, lengths)
+        counters, kept, own, spans = self._regions(facts, self._threads, shape)
+        if scratch is None:
+            scratch = torch.empty(counters + kept + own, dtype=torch.uint8)
+        if facts.has_sinks and sinks is None:
+            raise ValueError("attention with sinks was called without them")
+        space = scratch.data_ptr()
+        ctypes.memset(space, 0, counters)
+        self._arguments.set(
+            self._constants.address,
+            *(out.data_ptr(), out.stride(0) * size, out.stride(1) * size),
+            *(query.data_ptr(), query.stride(0) * size, query.stride(1) * size),
+            *(pages.data_ptr(), tables.data_ptr(), tables.stride(0), row_starts.data_ptr(), lengths.data_ptr()),
+            *(plan.data_ptr(), space, space + counters, page.num_kv_heads, page.block_size, facts.window, spans, pages.stride(0)),
+            *(sinks.data_ptr() if facts.has_sinks and sinks is not None else 0, space + counters + kept),
+            *(facts.num_heads // page.num_kv_heads, page.head_dim),
+        )
+        self._kernel(self._threads, 1, self._arguments)

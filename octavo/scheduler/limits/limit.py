@@ -1,0 +1,55 @@
+"""Limit: one scarce thing. It is asked, then taken, then released; nothing is taken before all limits have answered."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from octavo.scheduler.request import Request, Start
+
+BEGINNING = Start(0)
+
+
+class Limit(Protocol):
+    """find and grant change nothing, so there is never anything to roll back.
+
+    relieved_by_preemption: whether a running request that gets nothing from this limit may get something when another one is preempted.
+    """
+
+    relieved_by_preemption: bool
+
+    def start_step(self) -> None:
+        """A new plan begins."""
+        ...
+
+    def find(self, request: Request) -> Start:
+        """Where the waiting request could go on: BEGINNING for a limit that knows nothing of that."""
+        ...
+
+    def grant(self, request: Request, start: Start, want: int) -> int:
+        """The largest legal number of tokens, at most `want`, from `start` on; 0 for none."""
+        ...
+
+    def take(self, request: Request, start: Start, granted: int) -> None:
+        """The step computes so many tokens of the request. What was found is held before anything is allocated."""
+        ...
+
+    def release(self, request: Request) -> None:
+        """The request ends or is preempted. Called for those that were taken."""
+        ...
+
+
+def settle(limits: Sequence[Limit], request: Request, start: Start, want: int) -> tuple[int, Limit | None]:
+    """(tokens, limit): the largest number that every limit grants; if it is 0, the limit that said so.
+
+    Limits are steps, not lines: one may lower what another has already agreed to, to a number that the other must lower further. So they
+    are asked in turn, with the last answer as the next question, until none lowers it.
+    """
+    lowered = True
+    while lowered:
+        lowered = False
+        for limit in limits:
+            granted = limit.grant(request, start, want)
+            if granted < want:
+                if granted <= 0:
+                    return 0, limit
+                want, lowered = granted, True
+    return want, None

@@ -1,0 +1,183 @@
+"""Serving: what chat and completions share: the model's name, parameters of the engine, logprobs, errors in a stream."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Sequence
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from octavo import environment
+from octavo.errors import RequestError
+from octavo.frontend.stream import RequestStream
+from octavo.logging import get_logger
+from octavo.protocol.outputs import Logprob, LogprobsOnePosition, RequestOutput
+from octavo.protocol.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
+from octavo.server.errors import ErrorBody, UnknownModelError, info_of
+from octavo.server.openai.protocol import GenerationRequest
+from octavo.server.sse import DONE, event, left
+from octavo.server.state import ServerState, run_until
+
+logger = get_logger(__name__)
+
+CLIENT_LEFT = 499  # nobody reads it; the access log does
+
+
+def model_name(state: ServerState, asked: str | None) -> str:
+    """The name to answer with. Raises UnknownModelError."""
+    names = state.model_names
+    if asked is None or asked == "":
+        return names[0]
+    if asked not in names:
+        raise UnknownModelError(f"The model `{asked}` does not exist.", f"this server has {', '.join(names)}")
+    return asked
+
+
+def sampling_params(
+    request: GenerationRequest, defaults: dict[str, Any], max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None
+) -> SamplingParams:
+    """The engine's parameters. What a request leaves open comes from the model's generation config, then from SamplingParams."""
+    limit = environment.max_stop_strings()
+    if isinstance(request.stop, list) and len(request.stop) > limit:
+        raise RequestError(f"stop may hold at most {limit} strings, not {len(request.stop)}", parameter="stop")
+    chosen = {name: defaults[name] for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty") if name in defaults}
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
+        if (value := getattr(request, name)) is not None:
+            chosen[name] = value
+    detection = request.repetition_detection
+    return SamplingParams(
+        n=request.n,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        seed=request.seed,
+        stop=request.stop,
+        stop_token_ids=request.stop_token_ids,
+        ignore_eos=request.ignore_eos,
+        max_tokens=max_tokens,
+        min_tokens=request.min_tokens,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        logprob_token_ids=request.logprob_token_ids,
+        skip_special_tokens=request.skip_special_tokens,
+        spaces_between_special_tokens=request.spaces_between_special_tokens,
+        include_stop_str_in_output=request.include_stop_str_in_output,
+        truncate_prompt_tokens=request.truncate_prompt_tokens,
+        output_kind=RequestOutputKind.DELTA if request.stream else RequestOutputKind.FINAL_ONLY,
+        stream_interval=request.stream_interval,
+        logit_bias=request.logit_bias,  # type: ignore[arg-type]  # keys are made ids, or refused, there
+        allowed_token_ids=request.allowed_token_ids,
+        bad_words=request.bad_words or None,
+        repetition_detection=None if detection is None else detection.parameters(),
+        **chosen,
+    )
+
+
+def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams:
+    """Parameters of use_beam_search: n is the width."""
+    return BeamSearchParams(
+        beam_width=request.n,
+        max_tokens=max_tokens,
+        ignore_eos=request.ignore_eos,
+        temperature=request.temperature or 0.0,
+        length_penalty=request.length_penalty,
+        include_stop_str_in_output=request.include_stop_str_in_output,
+        skip_special_tokens=request.skip_special_tokens,
+        allowed_token_ids=request.allowed_token_ids,
+    )
+
+
+def as_token_ids(request: GenerationRequest, state: ServerState) -> bool:
+    """Whether log-probabilities name tokens as token_id:N."""
+    asked = request.return_tokens_as_token_ids
+    return state.options.return_tokens_as_token_ids if asked is None else asked
+
+
+def cached_tokens(output: RequestOutput, state: ServerState) -> int | None:
+    return (output.num_cached_tokens or 0) if state.options.enable_prompt_tokens_details else None
+
+
+def token_text(token: int, entry: Logprob, by_id: bool) -> str:
+    return f"token_id:{token}" if by_id or entry.decoded_token is None else entry.decoded_token
+
+
+def top_entries(position: LogprobsOnePosition, count: int) -> list[tuple[int, Logprob]]:
+    """The `count` most likely entries, best first; -1 = all; what was asked for by id has no rank and is told after them."""
+    ranked = [item for item in position.items() if item[1].rank is not None]
+    ranked.sort(key=lambda item: item[1].rank or 0)
+    by_id = [item for item in position.items() if item[1].rank is None]
+    return (ranked if count == -1 else ranked[:count]) + by_id
+
+
+async def finish(stream: RequestStream) -> RequestOutput:
+    """The last output of a stream; leaving early ends the request."""
+    last: RequestOutput | None = None
+    try:
+        async for output in stream:
+            last = output
+    finally:
+        await stream.aclose()
+    assert last is not None
+    return last
+
+
+async def answer(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """The answer of `work`, which is ended when the client leaves."""
+    working: asyncio.Task[Any] = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(left(request.receive))
+    try:
+        if await run_until(leaving, working):
+            return working.result()  # type: ignore[no-any-return]
+        return Response(status_code=CLIENT_LEFT)
+    finally:
+        leaving.cancel()
+        working.cancel()
+
+
+async def guarded(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The events, and [DONE] at the end; an error becomes an event, since the status was sent long ago."""
+    try:
+        async for data in events:
+            yield data
+    except Exception as error:
+        info = info_of(error)
+        if info.code == 500:
+            logger.error("a stream failed: %r", error)
+        yield event(ErrorBody(info))
+    finally:
+        await events.aclose()
+    yield DONE
+
+
+async def interleaved(sources: Sequence[AsyncIterator[RequestOutput]]) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    """The outputs of several sources, with the source's number, as they come. The first error ends all."""
+    queue: asyncio.Queue[tuple[int, RequestOutput | Exception | None]] = asyncio.Queue(maxsize=1)
+
+    async def forward(number: int) -> None:
+        try:
+            async for output in sources[number]:
+                await queue.put((number, output))
+        except Exception as error:
+            await queue.put((number, error))
+        else:
+            await queue.put((number, None))
+
+    tasks = [asyncio.ensure_future(forward(number)) for number in range(len(sources))]
+    try:
+        num_open = len(sources)
+        while num_open:
+            number, item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                num_open -= 1
+            else:
+                yield number, item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def single(work: Awaitable[RequestOutput]) -> AsyncGenerator[RequestOutput, None]:
+    """A source of one output, for what cannot be streamed."""
+    yield await work

@@ -1,0 +1,196 @@
+"""Chat templates: a conversation in, the text that the model was trained on out. What a template does wrong is the request's error.
+
+A template renders in the thread that asks, within limits of time and size (sandbox.py). Compiled templates are remembered.
+"""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+
+from octavo.errors import ConfigError, RequestError
+from octavo.text import messages as message_forms
+from octavo.text.rendered import Controls, Rendered, without_marks
+from octavo.text.sandbox import TIME_LIMIT_S, LimitedEnvironment
+
+MAX_SOURCE = 2**20
+_RESERVED = frozenset(
+    {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize", "content_format"}
+)
+_FINAL = "\ufdd3"  # a noncharacter that ends the final message, when it is to be continued
+_environment = LimitedEnvironment()
+
+
+class ChatTemplate:
+    """One compiled template.
+
+    content_format: how it reads a message's content: "string"; "openai", a list of parts; or "as_given", either.
+    """
+
+    def __init__(self, source: str) -> None:
+        if len(source) > MAX_SOURCE:
+            raise RequestError(f"the chat template has {len(source)} characters, more than {MAX_SOURCE}", parameter="chat_template")
+        _environment.start()
+        try:
+            tree = _environment.parse(source)
+            self.content_format = _content_format(tree)
+            self._template = _environment.from_string(source)
+        except jinja2.TemplateSyntaxError as fault:
+            raise RequestError(f"the chat template is wrong in line {fault.lineno}: {fault.message}", parameter="chat_template") from fault
+        except (RecursionError, MemoryError, SyntaxError, ValueError) as fault:
+            raise RequestError("the chat template is nested too deeply to be compiled", parameter="chat_template") from fault
+        self.source = source
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        content_format: str = "auto",
+        variables: Mapping[str, Any] | None = None,
+        special_tokens: Mapping[str, str] | None = None,
+        controls: Controls | None = None,
+        time_limit_s: float = TIME_LIMIT_S,
+    ) -> Rendered:
+        """The conversation as text.
+
+        content_format: "auto" takes what the template reads, "string" or "openai" force one. special_tokens: names such as bos_token and
+        their texts. variables: further names for the template; they may override those. controls: the special tokens whose text in
+        messages, tools, documents and variables stays text; None trusts it.
+        Raises RequestError: the template's own objection, a message it cannot take, or a limit it went over.
+        """
+        if add_generation_prompt and continue_final_message:
+            raise RequestError(
+                "add_generation_prompt and continue_final_message exclude each other",
+                "continue the final message, or begin a new one",
+                "continue_final_message",
+            )
+        form = self.content_format if content_format == "auto" else content_format
+        prepared: Any = message_forms.prepare(messages, form)
+        given: Any = {name: message_forms.plain(value) for name, value in (variables or {}).items()}
+        given |= {"tools": message_forms.plain(tools or None), "documents": message_forms.plain(documents or None)}
+        if controls is not None:
+            prepared, given = controls.mark(prepared), controls.mark(given)
+        if continue_final_message:
+            _open_final(prepared)
+        known = {**(special_tokens or {}), **given, "messages": prepared, "add_generation_prompt": add_generation_prompt}
+        text = self._run(known, time_limit_s)
+        return Rendered(_cut_final(text) if continue_final_message else text, controls)
+
+    def _run(self, variables: dict[str, Any], time_limit_s: float) -> str:
+        _environment.start(time_limit_s)
+        try:
+            return self._template.render(variables)
+        except jinja2.UndefinedError as fault:
+            raise _fault(f"it uses something that the conversation does not have: {fault.message}") from fault
+        except jinja2.TemplateError as fault:
+            raise _fault(without_marks(str(fault.message or fault))) from fault
+        except (RecursionError, MemoryError, OverflowError) as fault:
+            raise _fault("it went over a limit of depth or size") from fault
+        except Exception as fault:  # a template is a program: whatever it stumbles over is an error of this request
+            line = next(
+                (frame.lineno for frame in reversed(traceback.extract_tb(fault.__traceback__)) if frame.filename == "<template>"), None
+            )
+            raise _fault(f"{type(fault).__name__} in line {line}: {without_marks(str(fault))}") from fault
+
+
+def _fault(what: str) -> RequestError:
+    return RequestError(f"the chat template refused the conversation: {what}", parameter="messages")
+
+
+@lru_cache(maxsize=32)
+def compile_template(source: str) -> ChatTemplate:
+    """The compiled template; remembered. Raises RequestError if it is wrong."""
+    return ChatTemplate(source)
+
+
+def select(template: str | dict[str, str] | None, *, wants_tools: bool = False, wants_documents: bool = False) -> str:
+    """The template to use, where a model may have several by name. Raises RequestError if there is none."""
+    if isinstance(template, dict):
+        names = [name for name, wanted in (("tool_use", wants_tools), ("rag", wants_documents), ("default", True)) if wanted]
+        template = next((template[name] for name in names if name in template), None)
+    if not template:
+        raise RequestError(
+            "this model has no chat template, so it cannot take messages",
+            "start with --chat-template FILE (the model's own page shows the format), or use /v1/completions with the whole prompt",
+            "messages",
+        )
+    return template
+
+
+def check_variables(variables: Mapping[str, Any] | None) -> None:
+    """Raise RequestError if a request's chat_template_kwargs name what has a field of its own."""
+    for name in variables or {}:
+        if name in _RESERVED or not name.isidentifier() or name.startswith("_"):
+            raise RequestError(
+                f"chat_template_kwargs cannot set {name!r}", "use the request's own field of that name", "chat_template_kwargs"
+            )
+
+
+def load_text(value: str) -> str:
+    """What --chat-template means: the text of a file if it names one, else the template itself. Raises ConfigError."""
+    if "{" in value or "\n" in value:
+        return value
+    try:
+        return Path(value).read_text(encoding="utf-8")
+    except OSError as fault:
+        raise ConfigError(
+            f"--chat-template: {value!r} is neither a file nor a template", "pass the path of a .jinja file, or the text of a template"
+        ) from fault
+
+
+def _open_final(prepared: list[dict[str, Any]]) -> None:
+    """Put the end mark at the end of the final message's text."""
+    final = prepared[-1]
+    content = final["content"]
+    if isinstance(content, str):
+        final["content"] = content + _FINAL + " "
+        return
+    part = next((part for part in reversed(content) if isinstance(part.get("text"), str)), None)
+    if part is None:
+        raise RequestError("continue_final_message: the final message has no text to continue", parameter="continue_final_message")
+    part["text"] += _FINAL + " "
+
+
+def _cut_final(text: str) -> str:
+    """The text up to the end of the final message; a template that trims messages has trimmed this one as well."""
+    end = text.rfind(_FINAL)
+    if end < 0:
+        raise RequestError(
+            "continue_final_message: the final message does not appear in the rendered chat",
+            "this chat template changes or drops it; send it as part of a prompt instead",
+            "continue_final_message",
+        )
+    return text[:end] if text[end + 1 : end + 2] == " " else text[:end].rstrip()
+
+
+def _content_format(tree: nodes.Template) -> str:
+    """Which form of content a template reads: "openai" or "as_given" if it loops over content, else "string"."""
+    names = {"content"}
+    for assign in tree.find_all(nodes.Assign):  # {% set content = message.content %} under any name
+        if isinstance(assign.target, nodes.Name) and _reads_content(assign.node, names):
+            names.add(assign.target.name)
+    loops = any(_reads_content(loop.iter, names) for loop in tree.find_all(nodes.For))
+    if not loops:
+        return "string"
+    tested = [test for test in tree.find_all(nodes.Test) if test.name in ("string", "iterable", "sequence", "mapping")]
+    return "as_given" if any(_reads_content(test.node, names) for test in tested) else "openai"
+
+
+def _reads_content(node: nodes.Node | None, names: set[str]) -> bool:
+    """Whether an expression is a message's content, filtered or not."""
+    while isinstance(node, (nodes.Filter, nodes.Test)):
+        node = node.node
+    match node:
+        case nodes.Getattr(attr="content") | nodes.Getitem(arg=nodes.Const(value="content")):
+            return True
+        case nodes.Name(name=name):
+            return name in names
+    return False

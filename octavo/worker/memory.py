@@ -1,0 +1,184 @@
+"""The worker's memory: what the instance may use, what each part takes, and the errors of a plan that cannot be, before it is tried."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from octavo.device import memory
+from octavo.device.device import Device
+from octavo.errors import MemoryPlanError
+from octavo.logging import get_logger
+
+logger = get_logger(__name__)
+
+GIB = 1024**3
+
+
+def gib(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.2f} GiB"
+
+
+class Reservation:
+    """What this instance is going to use, told to the others of this user on this machine for as long as this process lives.
+
+    A cache is mapped at once and becomes resident over hours, so what the system calls available is promised already. Each instance keeps a
+    locked file with the size of its budget; the system drops the lock when the process ends, however it ends.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+        self._directory = directory or Path(base) / f"octavo-memory-{os.getuid() if hasattr(os, 'getuid') else 0}"
+        self._path: Path | None = None
+        self._descriptor = -1
+
+    def promised_bytes(self) -> int:
+        """What other instances may still take beyond what they hold now. Files of dead ones are removed."""
+        return sum(max(0, size - _held_bytes(pid)) for pid, size in self._others())
+
+    def take(self, size_bytes: int) -> None:
+        """Tell the others, in place of what was told before. Where that is not possible they see what is resident only."""
+        try:
+            import fcntl
+
+            if self._path is None:
+                self._directory.mkdir(mode=0o700, exist_ok=True)
+                descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=self._directory)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                self._descriptor, self._path = descriptor, Path(name)
+            os.pwrite(self._descriptor, f"{os.getpid()} {size_bytes:<20}\n".encode(), 0)
+        except (OSError, ImportError) as error:  # no such locks on Windows
+            logger.debug("other instances cannot be told of %s: %s", gib(size_bytes), error)
+
+    def release(self) -> None:
+        path, self._path = self._path, None
+        if path is not None:
+            path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+
+    def _others(self) -> list[tuple[int, int]]:
+        found = []
+        try:
+            import fcntl
+
+            files = [path for path in self._directory.iterdir() if path != self._path]
+        except (OSError, ImportError):
+            return []
+        for path in files:
+            try:
+                with path.open("rb") as file:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        pid, size = file.read().split()
+                        found.append((int(pid), int(size)))
+                    else:
+                        if file.read():  # one that is still empty belongs to an instance that is about to lock it
+                            path.unlink(missing_ok=True)
+            except (OSError, ValueError):
+                continue
+        return found
+
+
+def _held_bytes(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+class Ledger:
+    """Where the budget goes. Each figure is set once, when it is known; sizes in bytes.
+
+    utilization: share of the device that the instance may use. cache_bytes: a size for the cache that was asked for, in place of a budget.
+    """
+
+    def __init__(self, device: Device, utilization: float, cache_bytes: int | None, reservation: Reservation) -> None:
+        self._device = device
+        self._reservation = reservation
+        self._utilization = utilization
+        self._cache_bytes = cache_bytes
+        self.total_bytes = device.total_bytes()
+        self.promised_bytes = reservation.promised_bytes()
+        self.available_bytes = max(0, device.available_bytes() - self.promised_bytes)
+        self.at_start_bytes = device.used_bytes()
+        self.budget_bytes = int(self.total_bytes * utilization)
+        self.weights_bytes = 0
+        self.arena_bytes = 0
+        self.runtime_bytes = self.at_start_bytes
+
+    @property
+    def cache_budget_bytes(self) -> int:
+        if self._cache_bytes is not None:
+            return self._cache_bytes
+        return max(0, self.budget_bytes - self._fixed_bytes)
+
+    @property
+    def _fixed_bytes(self) -> int:
+        return self.runtime_bytes + self.weights_bytes + self.arena_bytes
+
+    def check_device(self) -> None:
+        """Before anything else: is there as much memory as the instance was told to use? Then tell others of it."""
+        free, total = self.available_bytes + self.at_start_bytes, self.total_bytes
+        if self._cache_bytes is None and free < self.budget_bytes:
+            promised = f" ({gib(self.promised_bytes)} of it promised to other octavo instances)" if self.promised_bytes else ""
+            fit = max(0.0, int(free / total * 100) / 100)
+            raise MemoryPlanError(
+                f"Free memory on device {self._device.label} ({free / GIB:.2f}/{gib(total)}) on startup is less than desired GPU memory "
+                f"utilization ({self._utilization:g}, {gib(self.budget_bytes)}){promised}",
+                f"lower --gpu-memory-utilization (at most {fit:.2f} fits now) or stop the other processes that use the memory",
+            )
+        if self._cache_bytes is None:
+            self._reservation.take(self.budget_bytes)
+
+    def check_sizes(self, weights_bytes: int, arena_bytes: int) -> None:
+        """Before the weights are read: do they and the scratch memory of the largest step fit? Sizes are those of the meta model."""
+        self.weights_bytes, self.arena_bytes = weights_bytes, arena_bytes
+        parts = f"weights {gib(weights_bytes)}, arena {gib(arena_bytes)}, runtime {gib(self.runtime_bytes)}"
+        if self._cache_bytes is None:
+            if self._fixed_bytes >= self.budget_bytes:
+                raise MemoryPlanError(
+                    f"No available memory for the cache: {parts} fill the budget of {gib(self.budget_bytes)} "
+                    f"(gpu_memory_utilization {self._utilization:g} of {gib(self.total_bytes)})",
+                    self._remedy(weights_bytes, arena_bytes),
+                )
+            return
+        wanted = self._fixed_bytes + self._cache_bytes
+        free = self.available_bytes + self.at_start_bytes
+        if wanted > free:
+            raise MemoryPlanError(
+                f"{parts} and a cache of {gib(self._cache_bytes)} (--kv-cache-memory-bytes) are {gib(wanted)}, and {gib(free)} is free",
+                f"lower --kv-cache-memory-bytes to at most {max(0, free - self._fixed_bytes)}, or stop other processes",
+            )
+        self._reservation.take(wanted)
+
+    def close_books(self) -> None:
+        """When everything but the cache is resident: what is neither weights nor arena is the runtime."""
+        self.runtime_bytes = max(0, self._device.used_bytes() - self.weights_bytes - self.arena_bytes)
+        if self._cache_bytes is not None:
+            self._reservation.take(self._fixed_bytes + self._cache_bytes)
+
+    def _remedy(self, weights_bytes: int, arena_bytes: int) -> str:
+        fit = (self._fixed_bytes * 1.05) / self.total_bytes
+        if fit < min(1.0, (self.available_bytes + self.at_start_bytes) / self.total_bytes):
+            raised = f"raise --gpu-memory-utilization above {fit:.2f}"
+        else:
+            raised = "choose a smaller model or a machine with more memory"
+        return f"{raised}, or lower --max-num-batched-tokens" if arena_bytes > weights_bytes / 4 else raised
+
+
+def loading_error(error: BaseException, ledger: Ledger) -> MemoryPlanError:
+    """The error for memory that ran out while the model was being loaded."""
+    return MemoryPlanError(
+        f"out of memory while loading the model (weights {gib(ledger.weights_bytes)}, arena {gib(ledger.arena_bytes)}; "
+        f"{gib(memory.available_bytes())} is free now): {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+        "stop other processes that use the memory, choose a smaller model, or lower --max-num-batched-tokens",
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch says it with a RuntimeError on a CPU."""
+    text = str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text))

@@ -1,0 +1,164 @@
+"""What must not change an answer: how a prompt is cut, who else is in the batch, where the cache lies, which process computes.
+
+Each axis is one entry in AXES: the fields of Config that differ from the plain engine, and how close its answers must be to the plain ones.
+Exact means bit for bit: tokens, log-probabilities and ranks. A new feature adds its axis.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo.engine.client import EngineClient
+from octavo.protocol.messages import EngineRequest
+from tests.engine.tiny import GEMMA, LLAMA, Answer, generate, prompt, request, tiny_config
+from tests.tolerances import ATOL, RTOL
+
+MODELS = {"llama": LLAMA, "gemma": GEMMA}
+PLAIN: dict[str, Any] = {"overlapped": False, "prefix_caching": False, "max_num_batched_tokens": 512}
+SHARED = prompt(99, 70)
+
+
+def workload() -> list[EngineRequest]:
+    """Prompts of all lengths, some with a common beginning; greedy and seeded; each with what it must be compared by."""
+    return [
+        request("short", prompt(1, 2), logprobs=2, max_tokens=30),
+        request("long", prompt(2, 130), logprobs=1, max_tokens=20),
+        request("shared-1", SHARED + prompt(3, 5), logprobs=0, max_tokens=12),
+        request("shared-2", SHARED + prompt(4, 33), logprobs=5, max_tokens=40),
+        request("seeded", prompt(5, 17), seed=5, temperature=1.0, logprobs=1, max_tokens=40),
+        request("filtered", prompt(6, 16), seed=6, temperature=0.8, top_k=20, top_p=0.9, min_p=0.02, logprobs=1, max_tokens=25),
+        request("penalized", prompt(7, 31), presence_penalty=0.5, frequency_penalty=0.3, repetition_penalty=1.2, logprobs=1, max_tokens=25),
+        request("told", SHARED + prompt(8, 40), prompt_logprobs=2, max_tokens=2),
+    ]
+
+
+def together(client: EngineClient) -> dict[str, Answer]:
+    return generate(client, workload())
+
+
+def one_at_a_time(client: EngineClient) -> dict[str, Answer]:
+    answers: dict[str, Answer] = {}
+    for each in workload():
+        answers |= generate(client, [each])
+    return answers
+
+
+def one_by_one_joining(client: EngineClient) -> dict[str, Answer]:
+    """Each request finds the others at another point of theirs."""
+    answers = {each.request_id: Answer() for each in workload()}
+    waiting = list(reversed(workload()))
+    while any(answer.finish is None for answer in answers.values()):
+        if waiting:
+            client.add(waiting.pop())
+        outputs = client.outputs(60)
+        assert outputs is not None
+        for output in outputs.outputs:
+            answers[output.request_id].take(output)
+    return answers
+
+
+def twice(client: EngineClient) -> dict[str, Answer]:
+    """The second time, most of each prompt is in the cache."""
+    together(client)
+    answers = together(client)
+    assert answers["long"].cached >= 112
+    assert answers["told"].cached == 0, "log-probabilities of the prompt need the whole prompt"
+    return answers
+
+
+def preempting(client: EngineClient) -> dict[str, Answer]:
+    answers = {each.request_id: Answer() for each in workload()}
+    preemptions = 0
+    for each in workload():
+        client.add(each)
+    while any(answer.finish is None for answer in answers.values()):
+        outputs = client.outputs(60)
+        assert outputs is not None
+        preemptions += outputs.stats.num_preemptions if outputs.stats else 0
+        for output in outputs.outputs:
+            answers[output.request_id].take(output)
+    assert preemptions > 0, "the pool is too large to say anything"
+    return answers
+
+
+@dataclass(frozen=True)
+class Axis:
+    changes: dict[str, Any] = field(default_factory=dict)
+    ask: Callable[[EngineClient], dict[str, Answer]] = together
+    exact: bool = True
+
+
+AXES = {
+    "again": Axis(),
+    "alone": Axis(ask=one_at_a_time),
+    "joining": Axis({"overlapped": True}, ask=one_by_one_joining),
+    "chunks-of-7": Axis({"long_prefill_token_threshold": 7}),
+    "budget-of-33": Axis({"max_num_batched_tokens": 33}),
+    "prefix-hits": Axis({"prefix_caching": True, "max_num_batched_tokens": 64}, ask=twice),
+    "preemption": Axis({"num_blocks_override": 22, "block_size": 16}, ask=preempting),
+    "preemption-with-hits": Axis({"num_blocks_override": 22, "prefix_caching": True, "overlapped": True}, ask=preempting),
+    "few-rows": Axis({"max_num_seqs": 3}),
+    "block-size-32": Axis({"block_size": 32}),
+    "block-size-64": Axis({"block_size": 64}),
+    "overlapped": Axis({"overlapped": True}),
+    "two-threads": Axis({"threads": 2}),
+    "worker-process": Axis({"executor": "processes"}),
+    "all-processes": Axis({"executor": "processes", "core_in_process": False, "overlapped": True}),
+    "reference-ops": Axis({"op_implementations": "reference"}, exact=False),
+}
+
+
+def answers_of(model: str, dtype: str, axis: Axis) -> dict[str, Answer]:
+    client = EngineClient()
+    client.start(tiny_config(**{**PLAIN, "hf_config": MODELS[model], "dtype": dtype, **axis.changes}))
+    try:
+        return axis.ask(client)
+    finally:
+        client.shutdown()
+
+
+@functools.cache
+def plain_answers(model: str, dtype: str) -> dict[str, Answer]:
+    return answers_of(model, dtype, Axis())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("axis", list(AXES))
+def test_answers_are_the_same(axis: str, model: str, dtype: str) -> None:
+    expected, found = plain_answers(model, dtype), answers_of(model, dtype, AXES[axis])
+    for name, answer in expected.items():
+        assert answer.error is None
+        if AXES[axis].exact:
+            assert found[name].tokens == answer.tokens, name
+            assert found[name].logprobs == answer.logprobs, name
+            assert found[name].prompt_logprobs == answer.prompt_logprobs, name
+    if not AXES[axis].exact:
+        check_close(expected["told"], found["told"], dtype)
+        if dtype == "float32":
+            assert {name: answer.tokens for name, answer in found.items()} == {name: answer.tokens for name, answer in expected.items()}
+
+
+def check_close(expected: Answer, found: Answer, dtype: str) -> None:
+    """Log-probabilities of the same prompt: those of its own tokens, which stand first."""
+    assert expected.prompt_logprobs.keys() == found.prompt_logprobs.keys()
+    values = [[own_value(each.prompt_logprobs[position]) for position in expected.prompt_logprobs] for each in (expected, found)]
+    np.testing.assert_allclose(values[1], values[0], atol=ATOL[dtype], rtol=RTOL[dtype])
+
+
+def own_value(entry: bytes) -> float:
+    """An entry is ids, values and a rank; as many ids as values."""
+    count = (len(entry) // 4 - 1) // 2
+    return float(np.frombuffer(entry, np.float32)[count])
+
+
+def test_the_answers_say_something() -> None:
+    """A model that always says the same would pass every axis."""
+    answers = plain_answers("llama", "float32")
+    assert len({tuple(answer.tokens) for answer in answers.values()}) == len(answers)
+    assert len(set(answers["seeded"].tokens)) > 10
+    assert [len(answers[name].tokens) for name in ("short", "long", "told")] == [30, 20, 2]

@@ -1,0 +1,182 @@
+"""The kernel cache: a second process loads what the first compiled; an edited source or another CPU never meets a stale kernel."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from octavo.ops.cpu import compile, features, pool, vectors
+from tests.ops import guard
+
+_SCRIPT = """
+import importlib.util, json, sys
+from octavo.ops.cpu import compile, pool
+
+spec = importlib.util.spec_from_file_location("adder", sys.argv[1])
+adder = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(adder)
+compiled, original = [], compile._compile
+compile._compile = lambda *arguments: (compiled.append(arguments), original(*arguments))[1]
+print(json.dumps({"values": [adder.run(shift) for shift in (1, 2)], "compiled": len(compiled)}))
+"""
+_ADDER = """
+import ctypes
+from octavo.ops.cpu import compile, pool, vectors
+
+def build(shift):
+    int64s = vectors.int64s
+
+    @compile.inner
+    def shifted(i):
+        return i * FACTOR + shift
+
+    def units(begin, end, arguments):
+        out = int64s(int64s(arguments)[0])
+        for i in range(begin, end):
+            out[i] = shifted(i)
+        for i in range(max(end, 1000)):
+            int64s(arguments)[1 + i % 300] = 0
+
+    return units
+
+def run(shift):
+    out, arguments = (ctypes.c_int64 * 4)(), pool.Arguments(301)
+    arguments.set(ctypes.addressof(out), *[1] * 300)
+    compile.kernel(build, shift)(4, 4, arguments)
+    return list(out)
+"""
+
+
+def run(folder: Path, factor: int) -> dict:
+    """What a fresh process says that keeps its kernels in `folder`."""
+    (folder / "adder.py").write_text(_ADDER.replace("FACTOR", str(factor)))
+    command = [sys.executable, "-B", "-c", _SCRIPT, str(folder / "adder.py")]
+    environment = os.environ | {"OCTAVO_CACHE_ROOT": str(folder / "cache")}
+    done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_kernel_is_compiled_once_a_machine_and_again_after_an_edit(tmp_path: Path) -> None:
+    assert run(tmp_path, 3) == {"compiled": 2, "values": [[3 * i + shift for i in range(4)] for shift in (1, 2)]}
+    assert run(tmp_path, 3) == {"compiled": 0, "values": [[3 * i + shift for i in range(4)] for shift in (1, 2)]}
+    assert run(tmp_path, 5) == {"compiled": 2, "values": [[5 * i + shift for i in range(4)] for shift in (1, 2)]}
+
+
+def test_what_is_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    path, kept = tmp_path / "folder" / "a.kernel", ("entry", "memset expf", b"\n\0code\n")
+    compile._write(path, *kept)
+    assert compile._read(path) == kept
+    assert list(path.parent.iterdir()) == [path]
+    whole = path.read_bytes()
+    for torn in (whole[:-1], whole[:20], b"", whole[:-1] + b"x", b"other" + whole):
+        path.write_bytes(torn)
+        assert compile._read(path) is None
+    compile._write(path / "below a file" / "b.kernel", *kept)  # cannot be written: that costs only time
+    assert compile._read(tmp_path / "missing") is None
+
+
+def test_a_missing_function_is_an_error_not_address_zero() -> None:
+    with pytest.raises(RuntimeError, match="no_such_function"):
+        compile._load("entry", "memset no_such_function", b"")
+
+
+def test_the_folder_is_named_by_the_sources_and_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_CACHE_ROOT", str(tmp_path))
+    here = compile.cache_folder.__wrapped__()
+    monkeypatch.setattr(features, "target", lambda: ("another", ""))
+    elsewhere = compile.cache_folder.__wrapped__()
+    copied = tmp_path / "sources"
+    copied.mkdir()
+    for path in compile._SOURCES.glob("*.py"):
+        (copied / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(compile, "_SOURCES", copied)
+    assert compile.cache_folder.__wrapped__() == elsewhere
+    (copied / "vectors.py").write_bytes((copied / "vectors.py").read_bytes() + b"#")
+    assert len({here, elsewhere, compile.cache_folder.__wrapped__()}) == 3
+
+
+def test_the_level_is_that_of_the_cpu_compiled_for() -> None:
+    expected = {"haswell": "avx2", "generic": "plain", "skylake-avx512": "avx512"}.get(os.environ.get("NUMBA_CPU_NAME", ""))
+    assert features.level() == (expected or features.level())
+    assert features.lanes() == features.LANES[features.level()]
+
+
+def build_everything(dtype: str, lanes: int):
+    """out rows: the number, its exp, its root, copied by scalars; then sum and largest of each vector."""
+    load_part, store_part, read, write = (f(dtype, lanes) for f in (vectors.load_part, vectors.store_part, _scalar_read, _scalar_write))
+    exp, root, reduce_add, reduce_max = vectors.exp, vectors.square_root, vectors.reduce_add, vectors.reduce_max
+    int64s, floats, size = vectors.int64s, vectors.floats, vectors.SIZES[dtype]
+
+    def units(begin, end, arguments):
+        a = int64s(arguments)
+        x, out, n, sums = a[0], a[1], a[2], floats(a[3])
+        for unit in range(begin, end):
+            at, left = unit * lanes * size, n - unit * lanes
+            value = load_part(x + at, left)
+            store_part(out + at, value, left)
+            store_part(out + n * size + at, exp(value), left)
+            store_part(out + 2 * n * size + at, root(value * value), left)
+            for i in range(min(lanes, left)):
+                write(out + 3 * n * size + at + i * size, read(x + at + i * size))
+            sums[2 * unit], sums[2 * unit + 1] = reduce_add(value), reduce_max(value)
+
+    return units
+
+
+def _scalar_read(dtype: str, lanes: int):
+    return vectors.read(dtype)
+
+
+def _scalar_write(dtype: str, lanes: int):
+    return vectors.write(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n", [1, 7, 16, 61])
+def test_vectors(dtype: torch.dtype, n: int) -> None:
+    lanes = features.lanes()
+    x = guard.copy((torch.randn(n, generator=torch.Generator().manual_seed(n)) * 5).to(dtype))
+    x[0] = -0.0
+    units = -(-n // lanes)
+    out, sums = guard.empty(4, n, dtype=dtype), guard.empty(units, 2, dtype=torch.float32)
+    arguments = pool.Arguments(4)
+    arguments.set(x.data_ptr(), out.data_ptr(), n, sums.data_ptr())
+    compile.kernel(build_everything, str(dtype)[6:], lanes)(units, 1, arguments)
+    assert torch.equal(out[0], x)
+    assert torch.equal(out[3], x)
+    torch.testing.assert_close(out[1].double(), x.double().exp().to(dtype).double(), rtol=3e-7 if dtype == torch.float32 else 2**-8, atol=0)
+    assert torch.equal(out[2], x.abs())
+    padded = torch.cat((x.double(), torch.zeros(units * lanes - n))).view(units, lanes)
+    torch.testing.assert_close(sums[:, 0].double(), padded.sum(1), rtol=1e-5, atol=1e-5)
+    assert torch.equal(sums[:, 1].double(), padded.amax(1))
+
+
+def build_narrow(lanes: int):
+    load, store, int64s = vectors.load("float32", lanes), vectors.store("bfloat16", lanes), vectors.int64s
+
+    def units(begin, end, arguments):
+        a = int64s(arguments)
+        for unit in range(begin, end):
+            store(a[1] + unit * lanes * 2, load(a[0] + unit * lanes * 4))
+
+    return units
+
+
+def test_rounding_to_bfloat16_is_torchs() -> None:
+    """All normal exponents, ties to both sides, infinities and nan. (The dot-product units take subnormals as zero, so none here.)"""
+    high = torch.arange(0x0080, 0x7F81, dtype=torch.int32)  # the upper halves of positive normal numbers, and infinity
+    low = torch.tensor([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], dtype=torch.int32)
+    x = ((high[:, None] << 16) | low).flatten().view(torch.float32)
+    x = torch.cat((x, -x, torch.zeros(-2 * len(x) % 16)))
+    out = torch.empty(len(x), dtype=torch.bfloat16)
+    arguments = pool.Arguments(2)
+    arguments.set(x.data_ptr(), out.data_ptr())
+    compile.kernel(build_narrow, features.lanes())(len(x) // features.lanes(), 64, arguments)
+    expected = x.to(torch.bfloat16)
+    assert torch.equal(out.isnan(), expected.isnan())
+    assert torch.equal(out[~out.isnan()].view(torch.int16), expected[~out.isnan()].view(torch.int16))

@@ -1,0 +1,99 @@
+"""linear: every implementation over its cases against float64, at the edge of an unmapped page; a row alone is the row in any batch."""
+
+import functools
+
+import pytest
+import torch
+
+from octavo.ops import linear
+from octavo.ops.op import choose
+from octavo.ops.order import ORDER
+from tests.ops import guard
+from tests.ops.implementations import implementation
+from tests.tolerances import ATOL, RTOL
+
+CASES = {str(case): case for case in linear.cases()}
+
+
+@functools.cache
+def packed(cls: type, case: linear.Case) -> torch.Tensor:
+    return guard.copy(cls.pack(case.weight(), case.facts))
+
+
+def run(cls: type, case: linear.Case, rows: slice = slice(None)) -> torch.Tensor:
+    """The result of some rows of a case; every tensor ends at an unmapped page."""
+    facts = case.facts
+    whole = guard.copy(case.x()[rows])
+    x = whole[:, whole.shape[1] - facts.in_features :]  # the last row ends where the page does
+    out = guard.empty(len(whole), max(case.out_stride, facts.out_features), dtype=facts.result).fill_(7)
+    bias = case.bias()
+    view = out[:, out.shape[1] - facts.out_features :]
+    cls(facts)(view, x, packed(cls, case), None if bias is None else guard.copy(bias))
+    assert torch.all(out[:, : out.shape[1] - facts.out_features] == 7)
+    return view
+
+
+def exact(case: linear.Case) -> torch.Tensor:
+    bias = case.bias()
+    wide = case.x()[:, -case.facts.in_features :].double() @ case.weight().double().t()
+    return wide if bias is None else wide + bias.double()
+
+
+@pytest.mark.parametrize("name", ORDER["cpu"]["linear"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_against_float64(name: str, case: linear.Case) -> None:
+    cls = implementation("linear", name)
+    if (reason := cls.refuses(case.facts)) is not None:
+        assert "float16" in reason
+        return
+    key = str(torch.promote_types(case.facts.dtype, torch.float32) if case.facts.result == torch.float32 else case.facts.result)[6:]
+    torch.testing.assert_close(run(cls, case).double(), exact(case), atol=ATOL[key], rtol=RTOL[key])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("depth", "width"), [(576, 130), (33, 17), (2051, 48)])
+def test_a_row_alone_has_the_bits_it_has_in_any_batch(dtype: torch.dtype, depth: int, width: int) -> None:
+    cls = implementation("linear", "cpu.linear_tile")
+    facts = linear.Facts(in_features=depth, out_features=width, dtype=dtype, out_dtype=torch.float32)
+    case = linear.Case(facts, 100)
+    alone = torch.cat([run(cls, case, slice(r, r + 1)) for r in range(100)])
+    for rows in (1, 2, 3, 5, 7, 8, 9, 16, 17, 33, 64, 100):
+        for start in {0, 100 - rows, (100 - rows) // 2}:
+            assert torch.equal(run(cls, case, slice(start, start + rows)), alone[start : start + rows]), (rows, start)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+    facts = linear.Facts(in_features=70, out_features=333, dtype=torch.bfloat16)
+    case = linear.Case(facts, 21)
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(run(implementation("linear", "cpu.linear_tile"), case))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(48, 64), (17, 33), (3, 5, 7), (2, 16, 9)])
+def test_packing_keeps_every_weight_and_says_its_size_on_meta(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    from octavo.ops.cpu import panels
+
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(4)).to(dtype)
+    packed = panels.pack(weight)
+    on_meta = panels.pack(weight.to("meta"))
+    assert on_meta.is_meta
+    assert (on_meta.shape, on_meta.dtype) == (packed.shape, packed.dtype)
+    for index in range(shape[0]) if len(shape) == 3 else (...,):
+        assert torch.equal(panels.unpack(packed[index], *shape[-2:]), weight[index])
+    assert packed.count_nonzero() == weight.count_nonzero()  # what is added is zero
+
+
+def test_refusals_say_why() -> None:
+    facts = linear.Facts(in_features=8, out_features=8, dtype=torch.float16)
+    choice = choose("linear", facts)
+    assert choice.name == "reference"
+    assert choice.refusals == ["cpu.linear_tile: dtype float16 is neither float32 nor bfloat16"]

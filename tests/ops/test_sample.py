@@ -1,0 +1,63 @@
+"""Sample: the kernel draws the reference's token and keeps the reference's weights, bit for bit, at the edge of unmapped pages."""
+
+import pytest
+import torch
+
+from octavo.ops import sample
+from octavo.ops.op import choose
+from tests.ops import guard
+
+CASES = list(sample.cases())
+
+
+def run(op, case: sample.Case, logits: torch.Tensor, rows: torch.Tensor, uniforms: torch.Tensor | None = None) -> torch.Tensor:
+    temperatures, min_ps, top_ks, top_ps, drawn = case.parameters()
+    tokens = guard.empty(len(rows), dtype=torch.int32)
+    columns = (temperatures, min_ps, top_ks, top_ps, drawn if uniforms is None else uniforms)
+    op(tokens, logits, guard.copy(rows), *(guard.copy(column[rows]) for column in columns), keep_weights=True)
+    return tokens
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_equals_reference(case):
+    choice = choose("sample", sample.Facts(case.vocab_size))
+    assert choice.name == "cpu.sample_row"
+    rows = torch.arange(case.num_rows, dtype=torch.int32)
+    ours, theirs = guard.copy(case.logits()), case.logits()
+    tokens = run(choice.implementation, case, ours, rows)
+    expected = run(sample.Reference(sample.Facts(case.vocab_size)), case, theirs, rows)
+    assert torch.equal(tokens, expected)
+    assert torch.equal(ours.view(torch.int32), theirs.view(torch.int32)), "the weights differ"
+    if case.kind == "broken":
+        assert tokens[:4].tolist() == [sample.NOT_A_NUMBER, sample.NOT_A_NUMBER, sample.NOTHING_ALLOWED, sample.NOT_A_NUMBER]
+        assert (tokens[4:] >= 0).all(), "a broken row touched its neighbours"
+    else:
+        assert ((tokens >= 0) & (tokens < case.vocab_size)).all()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind in ("plain", "ties")], ids=str)
+def test_a_row_alone_draws_what_it_draws_in_a_batch(case):
+    op = choose("sample", sample.Facts(case.vocab_size)).implementation
+    rows = torch.arange(case.num_rows, dtype=torch.int32)
+    together = run(op, case, case.logits(), rows)
+    backwards = run(op, case, case.logits(), rows.flip(0)).flip(0)
+    assert torch.equal(together, backwards)
+    for row in range(case.num_rows):
+        assert run(op, case, case.logits(), rows[row : row + 1]).item() == together[row]
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1.0 - 2.0**-53])
+def test_the_ends_of_the_uniforms(uniform):
+    case = sample.Case(17, "masked")
+    rows = torch.arange(case.num_rows, dtype=torch.int32)
+    uniforms = torch.full((case.num_rows,), uniform, dtype=torch.float64)
+    ours = run(choose("sample", sample.Facts(17)).implementation, case, case.logits(), rows, uniforms)
+    assert torch.equal(ours, run(sample.Reference(sample.Facts(17)), case, case.logits(), rows, uniforms))
+    assert torch.isfinite(case.logits()[rows, ours]).all()
+
+
+def test_exponential_is_the_exponential():
+    x = -torch.linspace(0, 86.9, 20_001)
+    close = torch.exp(x.to(torch.float64))
+    assert ((sample.exponential(x) - close).abs() <= 1e-6 * close).all()
+    assert sample.exponential(torch.tensor([0.0, float("-inf"), -100.0])).tolist() == [1.0, 0.0, 0.0]
