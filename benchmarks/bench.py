@@ -10,6 +10,7 @@ import platform
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,18 @@ from benchmarks import limits, workload
 from octavo import LLM, SamplingParams, __version__
 
 DECODE = 64
+
+
+@dataclass
+class Limits:
+    read_gb_s: float
+    product_gflop_s: float
+
+
+@dataclass
+class Sizes:
+    weights_bytes: int
+    parameters: int
 
 
 class Engine(Protocol):
@@ -63,7 +76,12 @@ class Transformers:
         start = time.perf_counter()
         with torch.inference_mode():
             out = self.model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=count,
+                min_new_tokens=count,
+                do_sample=False,
+                eos_token_id=None,
             )
         assert out.shape[1] == len(prompt) + count
         return time.perf_counter() - start
@@ -89,10 +107,9 @@ def main() -> int:
     from octavo.checkpoint import source
 
     path = str(source.resolve(args.model).path)
-    read, product = limits.read_gb_s(), limits.product_gflop_s(getattr(torch, args.dtype))
-    engines: list[Engine] = [Octavo(path, args.dtype), Transformers(path, args.dtype)]
-    facts = engines[0].llm.facts  # type: ignore[attr-defined]
-    parameters = sum(p.numel() for p in engines[1].model.parameters())  # type: ignore[attr-defined]
+    limit = Limits(limits.read_gb_s(), limits.product_gflop_s(getattr(torch, args.dtype)))
+    ours, theirs = Octavo(path, args.dtype), Transformers(path, args.dtype)
+    engines: list[Engine] = [ours, theirs]
     for engine in engines:
         measure(engine, 0)
     rounds: dict[str, list[dict[str, float]]] = {e.name: [] for e in engines}
@@ -100,29 +117,31 @@ def main() -> int:
         for engine in engines:
             rounds[engine.name].append(measure(engine, number))
             print(f"round {number} {engine.name}", {k: round(v, 1) for k, v in rounds[engine.name][-1].items()}, file=sys.stderr)
-    report(args, rounds, read, product, facts.weights_bytes, parameters)
+    parameters = sum(p.numel() for p in theirs.model.parameters())
+    report(args, rounds, limit, Sizes(ours.llm.facts.weights_bytes, parameters))
     return 0
 
 
-def report(args: argparse.Namespace, rounds: dict[str, list[dict[str, float]]], read: float, product: float, weights: int, parameters: int) -> None:
+def report(args: argparse.Namespace, rounds: dict[str, list[dict[str, float]]], limit: Limits, model: Sizes) -> None:
     """Medians, ratios, and each as a share of the machine's limit in this run."""
-    print(f"octavo {__version__}, {args.model}, {args.dtype}, {torch.get_num_threads()} threads, {platform.processor() or platform.machine()}")
-    print(f"limits in this run: reading {read:.1f} GB/s, products {product:.0f} GFLOP/s; weights {weights / 1e6:.0f} MB, {parameters / 1e6:.1f} M parameters")
-    print(f"\n| figure | octavo | transformers | ratio (range) | octavo achieves | share of the limit |\n|{'---|' * 6}")
-    record: dict[str, Any] = {"limits": {"read_gb_s": read, "product_gflop_s": product}, "rounds": rounds}
+    machine = platform.processor() or platform.machine()
+    print(f"octavo {__version__}, {args.model}, {args.dtype}, {torch.get_num_threads()} threads, {machine}")
+    print(f"limits in this run: reading {limit.read_gb_s:.1f} GB/s, products {limit.product_gflop_s:.0f} GFLOP/s")
+    print(f"weights {model.weights_bytes / 1e6:.0f} MB, {model.parameters / 1e6:.1f} M parameters")
+    print("\n| figure | octavo | transformers | ratio (range) | octavo achieves | share of the limit |")
+    print("|---|---|---|---|---|---|")
+    record: dict[str, Any] = {"limits": vars(limit), "model": vars(model), "rounds": rounds}
     for key in ("decode", "prefill_512", "prefill_2048"):
         ours, theirs = [r[key] for r in rounds["octavo"]], [r[key] for r in rounds["transformers"]]
         ratios = [a / b for a, b in zip(ours, theirs)]
-        median = statistics.median(ours)
+        own, other, ratio = statistics.median(ours), statistics.median(theirs), statistics.median(ratios)
         if key == "decode":
-            achieved, limit, unit = median * weights / 1e9, read, "GB/s"
+            achieved, share, unit = own * model.weights_bytes / 1e9, limit.read_gb_s, "GB/s"
         else:
-            achieved, limit, unit = median * 2 * parameters / 1e9, product, "GFLOP/s"
-        print(
-            f"| {key} tokens/s | {median:.1f} | {statistics.median(theirs):.1f} | {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) |"
-            f" {achieved:.1f} {unit} | {100 * achieved / limit:.0f} % |"
-        )
-        record[key] = {"octavo": median, "transformers": statistics.median(theirs), "ratio": statistics.median(ratios)}
+            achieved, share, unit = own * 2 * model.parameters / 1e9, limit.product_gflop_s, "GFLOP/s"
+        span = f"{ratio:.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+        print(f"| {key} tokens/s | {own:.1f} | {other:.1f} | {span} | {achieved:.1f} {unit} | {100 * achieved / share:.0f} % |")
+        record[key] = {"octavo": own, "transformers": other, "ratio": ratio}
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(record, indent=1))

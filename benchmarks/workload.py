@@ -1,4 +1,4 @@
-"""The workload: the same token ids for every engine, drawn from fixed seeds (ids 1,000 to 39,999 of SmolLM2's vocabulary, no special ones)."""
+"""The workload: the same token ids for every engine, from fixed seeds (1,000 to 39,999 of SmolLM2's vocabulary: no special ones)."""
 
 import random
 

@@ -18,8 +18,8 @@ def options_page() -> str:
         "# Options",
         "",
         "Each engine option is a flag of `octavo serve` and a keyword of `LLM(...)`; in flags `_` is `-`. An option left out is decided by",
-        "octavo, which logs the reason. Switches also have `--no-…`; `--enable-…` and `--disable-…` mirror each other. Sizes take units: 1k is",
-        "1,000, 1K is 1,024.",
+        "octavo, which logs the reason. Switches also have `--no-…`; `--enable-…` and `--disable-…` mirror each other. Sizes take units:",
+        "1k is 1,000, 1K is 1,024.",
     ]
     for title, cls in (("Engine", Options), ("Server", ServerOptions)):
         lines += ["", f"## {title}", "", "| flag | default | what it does |", "|---|---|---|"]
@@ -32,7 +32,14 @@ def options_page() -> str:
 
 
 def sampling_page() -> str:
-    lines = ["# Sampling parameters", "", "Fields of `SamplingParams`; the server takes the same names.", "", "| field | default |", "|---|---|"]
+    lines = [
+        "# Sampling parameters",
+        "",
+        "Fields of `SamplingParams`; the server takes the same names.",
+        "",
+        "| field | default |",
+        "|---|---|",
+    ]
     for f in msgspec.structs.fields(SamplingParams):
         lines.append(f"| `{f.name}` | `{f.default!r}` |")
     return "\n".join(lines) + "\n"

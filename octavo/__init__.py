@@ -14,7 +14,8 @@ _WHERE = {
     "CompletionOutput": "octavo.protocol.outputs",
     "Options": "octavo.config.options",
 }
-__all__ = ["__version__", *_WHERE]
+__all__ = ["__version__", *_WHERE]  # noqa: PLE0604
+
 
 def __getattr__(name: str) -> Any:
     """Names are found when they are first used, so that `import octavo` costs nothing."""

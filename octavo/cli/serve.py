@@ -11,7 +11,9 @@ from octavo.config.options import Options, ServerOptions, option_names
 def parser() -> Parser:
     """The command line of `octavo serve`."""
     result = Parser(prog="octavo serve", description="Start the HTTP server for a model.")
-    result.add_argument("model_tag", nargs="?", metavar="MODEL", help="a folder, a .gguf file, a hub id or a catalog name (default: smollm2)")
+    result.add_argument(
+        "model_tag", nargs="?", metavar="MODEL", help="a folder, a .gguf file, a hub id or a catalog name (default: smollm2)"
+    )
     add_options(result, ServerOptions)
     add_options(result, Options)
     return result

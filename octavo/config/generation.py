@@ -14,7 +14,7 @@ _SAMPLING = {
 
 
 def default_sampling(generation_config: dict[str, Any]) -> dict[str, Any]:
-    """The fields of SamplingParams that a generation config sets. Greedy recommendations (do_sample false) do not change them, as in vLLM."""
+    """The fields of SamplingParams that a generation config sets. do_sample false does not make them greedy, as in vLLM."""
     return {field: generation_config[key] for key, field in _SAMPLING.items() if generation_config.get(key) is not None}
 
 

@@ -11,7 +11,9 @@ def derived_max_model_len(hf_config: dict[str, Any]) -> int | None:
     YaRN extends the original length by its factor, linear and dynamic scaling the stated one; for llama3 and longrope the stated length is
     the extended one already.
     """
-    stated = [hf_config[k] for k in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length") if isinstance(hf_config.get(k), int)]
+    stated = [
+        hf_config[k] for k in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length") if isinstance(hf_config.get(k), int)
+    ]
     if not stated:
         return None
     length = int(stated[0])

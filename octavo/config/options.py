@@ -55,9 +55,7 @@ class Options:
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json", "Model", kind="json")
     trust_remote_code: bool = option(False, "accepted; octavo runs no code from checkpoints", "Model", kind="switch")
     served_model_name: list[str] | None = option(None, "name(s) of the model in the API; default: as typed", "Model", kind="list")
-    generation_config: str = option(
-        "auto", "auto = the model's generation_config.json; vllm = none; else a folder that holds one", "Model"
-    )
+    generation_config: str = option("auto", "auto = the model's generation_config.json; vllm = none; else a folder that holds one", "Model")
     override_generation_config: dict[str, Any] = option({}, "JSON merged over the generation config", "Model", kind="json")
     max_logprobs: int = option(20, "most log-probabilities a request may ask for; -1 = no limit", "Model", kind="int")
     logprobs_mode: str = option(
@@ -68,9 +66,7 @@ class Options:
     )
     skip_tokenizer_init: bool = option(False, "no tokenizer: prompts are token ids, outputs have no text", "Model", kind="switch")
     chat_template: str | None = option(None, "file or text of the chat template; default: the model's", "Model")
-    chat_template_content_format: str = option(
-        "auto", "how a template gets message content", "Model", choices=("auto", "string", "openai")
-    )
+    chat_template_content_format: str = option("auto", "how a template gets message content", "Model", choices=("auto", "string", "openai"))
     trust_special_tokens_in_content: bool = option(
         False, "let the text of special tokens in user content become special tokens", "Model", kind="switch"
     )
@@ -86,12 +82,12 @@ class Options:
     )
     kv_cache_memory_bytes: int | None = option(None, "size of the cache, instead of what is left", "Cache", kind="int", parse=parse_count)
     block_size: int | None = option(None, "tokens in a cache block", "Cache", kind="int")
-    kv_cache_dtype: str = option("auto", "number format of the cache; auto = the model's", "Cache", choices=("auto", "bfloat16", "float32", "float16"))
+    kv_cache_dtype: str = option(
+        "auto", "number format of the cache; auto = the model's", "Cache", choices=("auto", "bfloat16", "float32", "float16")
+    )
     num_gpu_blocks_override: int | None = option(None, "number of cache blocks, for tests of preemption", "Cache", kind="int")
     enable_prefix_caching: bool | None = option(None, "keep and reuse the cache of common prefixes; default on", "Cache", kind="switch")
-    prefix_caching_hash_algo: str = option(
-        "sha256", "hash of a block", "Cache", choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
-    )
+    prefix_caching_hash_algo: str = option("sha256", "hash of a block", "Cache", choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"))
 
     # --- scheduler
     max_num_seqs: int | None = option(None, "most requests in one step", "Scheduler", kind="int", parse=parse_count)
@@ -112,7 +108,9 @@ class Options:
     device: str = option("auto", "where to run", "Device", choices=("auto", "cpu"))
     cpu_threads: int | None = option(None, "threads of the compute pool; default: the cores this process may use", "Device", kind="int")
     attention_backend: str | None = option(None, "attention back end: CPU_ATTN or TORCH_SDPA; default: the first that can", "Device")
-    op_implementations: str = option("fast", "reference = plain torch for every op, for comparison", "Device", choices=("fast", "reference"))
+    op_implementations: str = option(
+        "fast", "reference = plain torch for every op, for comparison", "Device", choices=("fast", "reference")
+    )
     tensor_parallel_size: int = option(1, "ranks that share each layer", "Device", kind="int", aliases=("-tp",))
     distributed_executor_backend: str | None = option(
         None, "mp = a process per worker (default), uni = in the engine's process", "Device", choices=("mp", "uni")
@@ -128,7 +126,9 @@ class ServerOptions:
 
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = all", "Server")
     port: int = option(8000, "port to listen on; 0 = any free one", "Server", kind="int")
-    api_key: list[str] | None = option(None, "keys that clients must send (Authorization: Bearer); environment: OCTAVO_API_KEY", "Server", kind="list")
+    api_key: list[str] | None = option(
+        None, "keys that clients must send (Authorization: Bearer); environment: OCTAVO_API_KEY", "Server", kind="list"
+    )
     root_path: str = option("", "path prefix when behind a proxy", "Server")
     shutdown_timeout: float = option(25.0, "seconds that running requests get to finish after SIGTERM or Ctrl-C", "Server", kind="float")
     uvicorn_log_level: str = option(

@@ -1,10 +1,11 @@
-"""resolve(): from what was typed to what is done, with the reason of each decision. Pure, but for `resolve`, which reads the model's headers."""
+"""resolve(): from what was typed to what is done, with the reason of each decision. Only `resolve_model` reads files."""
 
 import json
 from pathlib import Path
 from typing import Any, Literal
 
 from octavo import environment, plugins
+from octavo.checkpoint import catalog
 from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
@@ -55,6 +56,8 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         ).path
     stored, own_generation = hf_config_files.read(found)
     hf_config = _merged(stored, options.hf_overrides)
+    if (listed := catalog.find(options.model)) is not None and not Path(options.model).exists():
+        own_generation = listed.generation | own_generation
     generation = _generation_config(options, own_generation)
     defaults = default_sampling(generation)
     if defaults:
@@ -101,7 +104,8 @@ def decide_model_type(hf_config: dict[str, Any]) -> str:
         return str(model_type)
     architectures = ", ".join(hf_config.get("architectures") or []) or "none named"
     raise UnsupportedModelError(
-        f"model type {model_type!r} (architectures: {architectures}) is not one that octavo knows", f"known: {', '.join(known or plugins.names('models'))}"
+        f"model type {model_type!r} (architectures: {architectures}) is not one that octavo knows",
+        f"known: {', '.join(known or plugins.names('models'))}",
     )
 
 
@@ -152,7 +156,8 @@ def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -
 def decide_parallel(options: Options, reasons: list[str]) -> ParallelConfig:
     if options.tensor_parallel_size != 1:
         raise ConfigError(
-            f"tensor_parallel_size {options.tensor_parallel_size}: this version of octavo runs one rank", "leave it at 1; models fit by GGUF size"
+            f"tensor_parallel_size {options.tensor_parallel_size}: this version of octavo runs one rank",
+            "leave it at 1; models fit by GGUF size",
         )
     alone = environment.in_one_process()
     if alone:
@@ -165,7 +170,9 @@ def decide_cache(options: Options, model: ModelConfig, reasons: list[str]) -> Ca
     utilization = options.gpu_memory_utilization
     if utilization is None:
         utilization = CPU_UTILIZATION
-        reasons.append(f"gpu_memory_utilization = {utilization}: a CPU's memory is shared with the rest of the machine (a GPU gets {GPU_UTILIZATION})")
+        reasons.append(
+            f"gpu_memory_utilization = {utilization}: a CPU's memory is shared with the rest of the machine (a GPU gets {GPU_UTILIZATION})"
+        )
     if not 0.0 < utilization <= 1.0:
         raise ConfigError(f"gpu_memory_utilization must be in (0, 1], not {utilization}")
     block_size = options.block_size or CPU_BLOCK_SIZE
@@ -173,7 +180,8 @@ def decide_cache(options: Options, model: ModelConfig, reasons: list[str]) -> Ca
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
     if options.kv_cache_dtype not in ("auto", model.dtype):
         raise ConfigError(
-            f"kv_cache_dtype {options.kv_cache_dtype} differs from the model's {model.dtype}", "leave it at auto, or set --dtype to the same"
+            f"kv_cache_dtype {options.kv_cache_dtype} differs from the model's {model.dtype}",
+            "leave it at auto, or set --dtype to the same",
         )
     if options.kv_cache_memory_bytes is not None and options.kv_cache_memory_bytes < 1:
         raise ConfigError(f"kv_cache_memory_bytes must be at least 1, not {options.kv_cache_memory_bytes}")
@@ -238,7 +246,9 @@ def _window_cap(options: Options, hf_config: dict[str, Any]) -> int | None:
     if not options.disable_sliding_window or not window:
         return options.max_model_len
     if options.max_model_len is not None and options.max_model_len > window:
-        raise ConfigError(f"without its sliding window the model takes {window} tokens, not {options.max_model_len}", "lower --max-model-len")
+        raise ConfigError(
+            f"without its sliding window the model takes {window} tokens, not {options.max_model_len}", "lower --max-model-len"
+        )
     return options.max_model_len or int(window)
 
 
@@ -267,7 +277,9 @@ def _generation_config(options: Options, own: dict[str, Any]) -> dict[str, Any]:
         path = Path(options.generation_config)
         path = path / "generation_config.json" if path.is_dir() else path
         if not path.is_file():
-            raise ConfigError(f"--generation-config: there is no {path}", "pass auto, vllm, or a folder that holds a generation_config.json")
+            raise ConfigError(
+                f"--generation-config: there is no {path}", "pass auto, vllm, or a folder that holds a generation_config.json"
+            )
         base = json.loads(path.read_text())
     return _merged(base, options.override_generation_config)
 

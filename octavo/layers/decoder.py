@@ -104,7 +104,8 @@ class CausalLM(nn.Module):
         out = arena.empty(token_indices.shape[0], self.config.vocab_size, dtype=torch.float32)
         with arena.scope():
             rows = arena.empty(token_indices.shape[0], hidden.shape[1], dtype=hidden.dtype)
-            torch.index_select(hidden, 0, token_indices, out=rows)
+            if not hidden.is_meta:  # there torch would load sympy for it, and keep 34 MiB
+                torch.index_select(hidden, 0, token_indices, out=rows)
             head = self.model.embed_tokens.head if self.config.tie_word_embeddings else self.lm_head
             head(out, rows)
         return out

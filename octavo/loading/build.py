@@ -160,8 +160,8 @@ def _allocate(device: Device, size_bytes: int) -> torch.Tensor:
     hint = "free memory, or use a smaller model or one in a smaller number format"
     available = device.available_bytes()
     if size_bytes > available:
-        fact = f"{size_bytes / 2**30:.2f} GiB of weights do not fit in the {available / 2**30:.2f} GiB that are available on the {device.label}"
-        raise MemoryPlanError(fact, hint)
+        room = f"the {available / 2**30:.2f} GiB that are available on the {device.label}"
+        raise MemoryPlanError(f"{size_bytes / 2**30:.2f} GiB of weights do not fit in {room}", hint)
     try:
         return device.allocate(size_bytes)
     except MemoryError as error:

@@ -50,15 +50,15 @@ class Layout:
         """A view [num_blocks, ...] of the keys in pages uint8 [num_blocks, at least page_bytes]."""
         part = pages[:, : self.part_bytes].view(self.dtype)
         if self.kind == "plain":
-            return part.unflatten(1, (self.block_size, self.num_kv_heads, self.head_dim))
-        return part.unflatten(1, (self.num_kv_heads, self.block_size // TILE, self.head_dim // self.pair, TILE, self.pair))
+            return part.view(len(pages), self.block_size, self.num_kv_heads, self.head_dim)
+        return part.view(len(pages), self.num_kv_heads, self.block_size // TILE, self.head_dim // self.pair, TILE, self.pair)
 
     def values(self, pages: torch.Tensor) -> torch.Tensor:
         """A view [num_blocks, ...] of the values."""
         part = pages[:, self.part_bytes : self.page_bytes].view(self.dtype)
         if self.kind == "plain":
-            return part.unflatten(1, (self.block_size, self.num_kv_heads, self.head_dim))
-        return part.unflatten(1, (self.num_kv_heads, self.block_size // self.pair, self.head_dim, self.pair))
+            return part.view(len(pages), self.block_size, self.num_kv_heads, self.head_dim)
+        return part.view(len(pages), self.num_kv_heads, self.block_size // self.pair, self.head_dim, self.pair)
 
     def write(self, pages: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Put key and value [tokens, heads, head_dim] at slots int64 [tokens], each block * block_size + offset."""
@@ -68,7 +68,7 @@ class Layout:
             self.keys(pages)[block, at] = key
             self.values(pages)[block, at] = value
         else:
-            self.keys(pages)[block, :, at // TILE, :, at % TILE] = key.unflatten(2, (-1, self.pair))
+            self.keys(pages)[block, :, at // TILE, :, at % TILE] = key.reshape(*key.shape[:2], -1, self.pair)
             self.values(pages)[block, :, at // self.pair, :, at % self.pair] = value
 
     def read(self, pages: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

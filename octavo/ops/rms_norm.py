@@ -69,7 +69,7 @@ class Case:
         for extent in self.shape[1:]:
             heads *= extent
         buffer = torch.randn(self.shape[0], max(self.row_stride, heads * self.facts.width), generator=generator).to(self.facts.dtype)
-        return buffer[:, : heads * self.facts.width].unflatten(1, (*self.shape[1:], self.facts.width))
+        return buffer[:, : heads * self.facts.width].view(*self.shape, self.facts.width)
 
 
 def cases() -> Iterator[Case]:

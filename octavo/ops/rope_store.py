@@ -92,8 +92,8 @@ class Case:
     def split(self, fused: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """query, key and value as views of fused."""
         page = self.facts.layout
-        heads = fused.unflatten(1, (-1, page.head_dim))
-        query, key, value = heads.split([self.facts.num_heads, page.num_kv_heads, page.num_kv_heads], 1)
+        heads = fused.view(len(fused), -1, page.head_dim)
+        query, key, value = torch.split(heads, [self.facts.num_heads, page.num_kv_heads, page.num_kv_heads], 1)
         return query, key, value
 
     def cos_sin(self) -> torch.Tensor | None:

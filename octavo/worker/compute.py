@@ -60,6 +60,10 @@ class ComputeThread:
         self._jobs.put(None)
         self._thread.join()
 
+    def forget(self) -> None:
+        """Take back what other instances were told, from any thread; for a process that is about to end."""
+        self._worker.forget()
+
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             self._answer(job())

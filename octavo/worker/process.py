@@ -23,6 +23,14 @@ def main(arguments: list[str]) -> None:
     inbox.connect(receive_from)
     logging.configure(process_name="worker")
     compute = ComputeThread(_Sender(context, send_to))
+    try:
+        _serve(inbox, compute)
+    finally:
+        compute.forget()  # the process ends at once, in the middle of a step if need be
+
+
+def _serve(inbox: "zmq.Socket[bytes]", compute: ComputeThread) -> None:
+    """Until a stop comes."""
     decode_plan, decode_masks = msgspec.msgpack.Decoder(StepPlan).decode, msgspec.msgpack.Decoder(StepMasks).decode
     while True:
         kind, payload = inbox.recv_multipart()
@@ -40,7 +48,7 @@ def main(arguments: list[str]) -> None:
         elif kind == b"cache":
             compute.initialize_cache(msgspec.msgpack.decode(payload, type=CachePlan))
         else:
-            return  # "stop": the process ends at once, in the middle of a step if need be
+            return  # "stop"
 
 
 class _Sender:

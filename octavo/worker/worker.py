@@ -99,9 +99,13 @@ class Worker:
     def ping(self) -> bool:
         return True
 
+    def forget(self) -> None:
+        """The other instances on this machine need not reckon with this one any more."""
+        self._reservation.release()
+
     def close(self) -> None:
         """Give back the memory, when the process lives on."""
-        self._reservation.release()
+        self.forget()
         for name in ("_execution", "_cache", "_built", "_arena"):
             self.__dict__.pop(name, None)
 

@@ -5,6 +5,8 @@ import os
 import select
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,11 +27,15 @@ from tests.engine.tiny import LLAMA, Answer, generate, prompt, request, tiny_con
 def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A temporary folder of its own, with a short name, for everything that the engine puts into one, children included."""
     folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
-    for name in ("TMPDIR", "XDG_RUNTIME_DIR"):
-        monkeypatch.setenv(name, str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    _into(folder, monkeypatch)
     yield folder
     shutil.rmtree(folder)
+
+
+def _into(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    for name in ("TMPDIR", "XDG_RUNTIME_DIR"):
+        patch.setenv(name, str(folder))
+    patch.setattr(tempfile, "tempdir", None)
 
 
 def in_processes(**changes: Any) -> Config:
@@ -53,15 +59,19 @@ def wait_for_end(*pids: int, timeout_s: float = 15) -> None:
             os.close(descriptor)
 
 
-@pytest.fixture
-def engine(folders: Path) -> Iterator[tuple[EngineClient, EngineFacts, Path]]:
-    client = EngineClient()
-    facts = client.start(in_processes())
-    yield client, facts, folders
+@pytest.fixture(scope="class")
+def engine() -> Iterator[tuple[EngineClient, EngineFacts]]:
+    """An engine for a few tests; in the end nothing of it is left."""
+    client, folder = EngineClient(), Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        _into(folder, patch)
+        facts = client.start(in_processes())
+    yield client, facts
     client.shutdown()
     wait_for_end(facts.core_pid, *facts.worker_pids)
-    assert left_over(folders) == []
+    assert left_over(folder) == []
     assert not psutil.Process().children()
+    shutil.rmtree(folder)
 
 
 def work() -> list[Any]:
@@ -82,43 +92,42 @@ def answers_in(config: Config) -> dict[str, Answer]:
         client.shutdown()
 
 
-def test_processes_and_threads_give_equal_answers(engine: tuple[EngineClient, EngineFacts, Path]) -> None:
-    client, facts, _ = engine
-    assert len({os.getpid(), facts.core_pid, *facts.worker_pids}) == 3
-    alone = answers_in(tiny_config())
-    assert generate(client, work()) == alone
-    assert answers_in(tiny_config(executor="processes")) == alone
-    assert len(alone["seeded"].tokens) == 20 == len(alone["seeded"].logprobs)
-    assert alone["greedy"].finish is FinishReason.LENGTH
-    assert sorted(alone["told"].prompt_logprobs) == list(range(1, 60))
+class TestInProcesses:
+    def test_processes_and_threads_give_equal_answers(self, engine: tuple[EngineClient, EngineFacts]) -> None:
+        client, facts = engine
+        assert len({os.getpid(), facts.core_pid, *facts.worker_pids}) == 3
+        alone = answers_in(tiny_config())
+        assert generate(client, work()) == alone
+        assert answers_in(tiny_config(executor="processes")) == alone
+        assert len(alone["seeded"].tokens) == 20 == len(alone["seeded"].logprobs)
+        assert alone["greedy"].finish is FinishReason.LENGTH
+        assert sorted(alone["told"].prompt_logprobs) == list(range(1, 60))
 
+    def test_calls_reach_the_core_and_the_worker_between_steps(self, engine: tuple[EngineClient, EngineFacts]) -> None:
+        client, facts = engine
+        assert client.call("ping") is True
+        client.add(request("long", prompt(4, 30), max_tokens=200))
+        report = client.call("worker", "memory_report")
+        assert report["cache_bytes"] == facts.cache_bytes
+        with pytest.raises(OctavoError, match="no method 'nonsense'"):
+            client.call("worker", "nonsense")
+        with pytest.raises(OctavoError, match="no method 'nonsense'"):
+            client.call("nonsense")
+        tokens: list[int] = []
+        while (outputs := client.outputs(60)) is not None:
+            tokens += [token for output in outputs.outputs for token in output.token_ids]
+            if any(output.finish_reason is not None for output in outputs.outputs):
+                break
+        assert len(tokens) == 200
 
-def test_calls_reach_the_core_and_the_worker_between_steps(engine: tuple[EngineClient, EngineFacts, Path]) -> None:
-    client, facts, _ = engine
-    assert client.call("ping") is True
-    client.add(request("long", prompt(4, 30), max_tokens=200))
-    report = client.call("worker", "memory_report")
-    assert report["cache_bytes"] == facts.cache_bytes
-    with pytest.raises(OctavoError, match="no method 'nonsense'"):
-        client.call("worker", "nonsense")
-    with pytest.raises(OctavoError, match="no method 'nonsense'"):
-        client.call("nonsense")
-    tokens: list[int] = []
-    while (outputs := client.outputs(60)) is not None:
-        tokens += [token for output in outputs.outputs for token in output.token_ids]
-        if any(output.finish_reason is not None for output in outputs.outputs):
-            break
-    assert len(tokens) == 200
-
-
-def test_an_aborted_request_ends_and_the_others_go_on(engine: tuple[EngineClient, EngineFacts, Path]) -> None:
-    client, _, _ = engine
-    both = [request("abandoned", prompt(5, 20), max_tokens=230), request("kept", prompt(6, 20))]
-    answers = generate(client, both, aborted=["abandoned", "unknown"])
-    assert answers["abandoned"].finish is FinishReason.ABORT
-    assert len(answers["abandoned"].tokens) < 230
-    assert answers["kept"].finish is FinishReason.LENGTH
-    assert len(answers["kept"].tokens) == 8
+    def test_an_aborted_request_ends_and_the_others_go_on(self, engine: tuple[EngineClient, EngineFacts]) -> None:
+        client, _ = engine
+        both = [request("abandoned", prompt(5, 20), max_tokens=230), request("kept", prompt(6, 20))]
+        answers = generate(client, both, aborted=["abandoned", "unknown"])
+        assert answers["abandoned"].finish is FinishReason.ABORT
+        assert len(answers["abandoned"].tokens) < 230
+        assert answers["kept"].finish is FinishReason.LENGTH
+        assert len(answers["kept"].tokens) == 8
 
 
 def read_for_ever(client: EngineClient) -> None:
@@ -143,6 +152,32 @@ def test_a_killed_process_is_told_within_a_second_and_nothing_is_left(folders: P
     assert not client.is_alive
     wait_for_end(facts.core_pid, *facts.worker_pids)
     client.shutdown()
+    assert left_over(folders) == []
+
+
+FRONT_END = """
+import sys
+from octavo.engine.client import EngineClient
+from tests.engine.tiny import prompt, request, tiny_config
+client = EngineClient()
+facts = client.start(tiny_config(executor="processes", core_in_process=False))
+client.add(request("long", prompt(4, 30), max_tokens=220))
+client.outputs(60)
+print(facts.core_pid, *facts.worker_pids, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_end_of_the_front_end_is_the_end_of_all(folders: Path, number: signal.Signals) -> None:
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", FRONT_END]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as front:
+        assert front.stdout is not None
+        pids = [int(pid) for pid in front.stdout.readline().split()]
+        assert len(pids) == 2
+        front.send_signal(number)
+    wait_for_end(*pids)
     assert left_over(folders) == []
 
 

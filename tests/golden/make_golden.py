@@ -47,7 +47,9 @@ def main() -> None:
         with torch.inference_mode():
             out = model.generate(torch.tensor([ids]), max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=2, pad_token_id=2)
         new = out[0, len(ids) :].tolist()
-        golden.append({"prompt": prompt, "prompt_token_ids": ids, "token_ids": new, "text": tokenizer.decode(new, skip_special_tokens=True)})
+        golden.append(
+            {"prompt": prompt, "prompt_token_ids": ids, "token_ids": new, "text": tokenizer.decode(new, skip_special_tokens=True)}
+        )
         print(repr(golden[-1]["text"]), file=sys.stderr)
     Path(__file__).with_name("smollm2.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")
 

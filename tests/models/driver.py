@@ -79,7 +79,7 @@ def config_for(
             max_num_queued_requests=None,
             stream_interval=1,
         ),
-        device=DeviceConfig(device="cpu", threads=torch.get_num_threads(), attention_backend=None, op_implementations=mode),
+        device=DeviceConfig(device="cpu", threads=1, attention_backend=None, op_implementations=mode),
         parallel=ParallelConfig(tensor_parallel_size=1, executor="in_process", core_in_process=True),
         log_level="INFO",
         log_stats=False,

@@ -56,6 +56,14 @@ def test_the_ends_of_the_uniforms(uniform):
     assert torch.isfinite(case.logits()[rows, ours]).all()
 
 
+def test_the_border_between_two_tokens_belongs_to_the_second():
+    op = choose("sample", sample.Facts(4)).implementation
+    tokens, uniforms = torch.empty(5, dtype=torch.int32), torch.tensor([0.0, 0.25, 0.5 - 2.0**-40, 0.5, 0.75], dtype=torch.float64)
+    zeros, rows = torch.zeros(5), torch.arange(5, dtype=torch.int32)
+    op(tokens, torch.zeros(5, 4), rows, torch.ones(5), zeros, zeros.to(torch.int32), torch.ones(5, dtype=torch.float64), uniforms)
+    assert tokens.tolist() == [0, 1, 1, 2, 3]
+
+
 def test_exponential_is_the_exponential():
     x = -torch.linspace(0, 86.9, 20_001)
     close = torch.exp(x.to(torch.float64))

@@ -161,6 +161,14 @@ def test_a_broken_row_fails_alone(vocab_size: int) -> None:
             assert got.logprob_rows.tolist() == [index for index in want.logprob_rows.tolist() if index != broken]
 
 
+@pytest.mark.parametrize("parameters", [{"allowed_token_ids": [1]}, {"bad_words_token_ids": [[16]]}])
+def test_a_constraint_does_not_hide_a_broken_row(parameters: dict[str, object]) -> None:
+    logits = noise(1, 17)
+    logits[0, 16] = math.nan
+    got = sample(pipeline_of([new_row(0, **parameters)]), logits, [0])
+    assert (got.tokens.tolist(), len(got.errors)) == ([-1], 1)
+
+
 def test_constraints_that_leave_nothing_fail_alone() -> None:
     rows = [new_row(0), new_row(1, allowed_token_ids=[4], bad_words_token_ids=[[4]]), new_row(2, allowed_token_ids=[4])]
     got = sample(pipeline_of(rows), noise(3, 17), [0, 1, 2])

@@ -125,7 +125,7 @@ async def test_defaults_come_from_the_generation_config_where_a_field_is_missing
     assert first is not None
     assert second is not None
     assert (first.temperature, first.top_k, first.max_tokens) == (0.6, 5, 9)
-    assert (second.temperature, second.max_tokens) == (0.0, 12)
+    assert (second.temperature, second.max_tokens) == (0.0, 9)
 
 
 async def test_content_parts_are_text_and_continuing_goes_on_in_the_last_message(tokenizer: Tokenizer) -> None:

@@ -1,8 +1,8 @@
-"""Paged attention for the CPU: one kernel for prompts, chunks and single tokens, in which a token's arithmetic never depends on its company.
+"""Paged attention: one kernel for prompts, chunks and single tokens, in which a token's arithmetic never depends on its company.
 
-The context is cut by a fixed grid of SPAN keys counted from position 0. Of each span a query makes its scores, their own maximum, weights and
-weighted sum of values; these parts are folded in the order of the spans. Keys outside a window or after the query weigh exactly 0, so how many
-of them lie in the same tile changes no bit. Units of work (attention_plan) go to whichever thread is free.
+The context is cut by a fixed grid of SPAN keys counted from position 0. Of each span a query makes its scores, their own maximum,
+weights and weighted sum of values; these parts are folded in the order of the spans. Keys outside a window or after the query weigh
+exactly 0, so how many of them lie in the same tile changes no bit. Units of work (attention_plan) go to whichever thread is free.
 """
 
 import ctypes
@@ -56,7 +56,10 @@ def row_distance(head_dim: int) -> int:
 
 
 def _softmax(how: str):
-    """softmax(scores, weights, tiles, first, low, high, scale, cap, sums): one row's weights, its maximum to sums[0], their total to sums[1]."""
+    """softmax(scores, weights, tiles, first, low, high, scale, cap, sums): one row's weights from its scores.
+
+    Their maximum goes to sums[0] and the total of the weights to sums[1]. Columns are keys first, first + 1, ...; [low, high) are seen.
+    """
     load, store, store_row = (vectors.load("float32", TILE), vectors.store("float32", TILE), vectors.store)
     splat, exp, maximum = vectors.splat(TILE), vectors.exp, vectors.maximum
     reduce_max, reduce_add, floats = vectors.reduce_max, vectors.reduce_add, vectors.floats
@@ -99,7 +102,7 @@ def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], a
     add_values, add_values_rest = (value_tiles(how, count, c, apart) for count, c in zip(rows, wide))
     most, step, step_rest = rows[0], wide[0] * TILE * 4, wide[1] * TILE * 4
     softmax = _softmax(how)
-    size, floats, infinity = ROW_BYTES[how], vectors.floats, _INFINITY
+    size, floats, doubles, infinity = ROW_BYTES[how], vectors.floats, vectors.doubles, _INFINITY
     _, _, _, at_scores, at_weights, *_ = _places(how, apart)
 
     @inner
@@ -121,8 +124,10 @@ def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], a
                 add_values_rest(weights, values, offset, count, parts, head_dim)
 
     @inner
-    def block(head_dim, group, queries, row, rows, position, start, end, window, keys, values, first_tile, own, parts, sums, scale, cap):
-        """Rows row..row+rows of the unit whose first token is at `position`; the tables of tiles begin at tile first_tile."""
+    def block(a, queries, row, rows, position, start, keys, values, first_tile, own, parts, sums):
+        """Rows row..row+rows of the unit whose first token is at `position`, over the span from `start`. The tables begin at first_tile."""
+        window, group, head_dim, end = a[17], a[22], a[23], start + SPAN
+        scale, cap = np.float32(doubles(a[0])[0]), np.float32(doubles(a[0])[1])
         scores, weights = own + at_scores, own + at_weights
         low = max(start, position + row // group - window + 1) if window > 0 else start
         high = min(end, position + (row + rows - 1) // group + 1)
@@ -196,7 +201,7 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
     size, row_bytes, cache_size = vectors.SIZES[dtype], ROW_BYTES[how], 4 if how == "single" else 2
     load, store_query = vectors.load(dtype, TILE), vectors.store("bfloat16" if how == "dot" else "float32", TILE)
     at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_keys, at_values, space = _places(how, apart)
-    int64s, int32s, doubles = vectors.int64s, vectors.int32s, vectors.doubles
+    int64s, int32s = vectors.int64s, vectors.int32s
 
     @inner
     def gather(query, token_bytes, head_bytes, tokens, group, head_dim, queries):
@@ -226,7 +231,6 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
     @inner
     def take(a, item, own):
         kv_heads, block_size, window, most_spans, group, head_dim = a[15], a[16], a[17], a[18], a[22], a[23]
-        scale, cap = np.float32(doubles(a[0])[0]), np.float32(doubles(a[0])[1])
         index = item // kv_heads
         head = item - index * kv_heads
         unit = int32s(a[12] + (HEADER + index * UNIT) * 4)
@@ -242,9 +246,8 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
         kept = a[14] + (cut * kv_heads + head) * most_spans * group * (apart + _SUMS) * 4  # of a cut token: [spans, group, apart + _SUMS]
         for span in range(unit[3], unit[4]):
             start = span * SPAN
-            end = start + SPAN
             low = max(start, position - window + 1) if window > 0 else start
-            high = min(end, position + tokens)
+            high = min(start + SPAN, position + tokens)
             first = low // TILE
             keys, key_values = own + at_keys, own + at_values
             count = (high + TILE - 1) // TILE - first
@@ -257,25 +260,7 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
                 if cut >= 0:
                     parts = kept + ((span - origin) * (apart + _SUMS) * group + line * apart) * 4
                     part_sums = kept + ((span - origin) * (apart + _SUMS) * group + group * apart + line * _SUMS) * 4
-                block(
-                    head_dim,
-                    group,
-                    to,
-                    line,
-                    done,
-                    position,
-                    start,
-                    end,
-                    window,
-                    keys,
-                    key_values,
-                    first,
-                    own,
-                    parts,
-                    part_sums,
-                    scale,
-                    cap,
-                )
+                block(a, to, line, done, position, start, keys, key_values, first, own, parts, part_sums)
                 if cut < 0:
                     for r in range(done):
                         at_result, at_sum = results + (line + r) * apart * 4, sums + (line + r) * _SUMS * 4
@@ -313,8 +298,10 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
 
 
 def _places(how: str, apart: int) -> tuple[int, ...]:
-    """Offsets in a thread's own space, and its size: queries, results and their sums, then of a block scores, weights, parts and their sums,
-    then addresses of tiles of keys and of values. All multiples of 64."""
+    """Offsets in a thread's own space, and its size, all multiples of 64.
+
+    Queries, results and their sums; then of a block scores, weights, parts and their sums; then addresses of tiles of keys and of values.
+    """
     parts = (
         UNIT_ROWS * apart * ROW_BYTES[how],
         UNIT_ROWS * apart * 4,
@@ -403,8 +390,10 @@ class PagedAttention:
         scratch: torch.Tensor | None = None,
         shape: tuple[int, int, int] | None = None,
     ) -> None:
-        """As the reference. plan int32 [plan_numbers], scratch uint8 [scratch_size] and shape (tokens, rows, longest context) belong together;
-        what is not given is made here."""
+        """As the reference. plan int32 [plan_numbers], scratch uint8 [scratch_size], shape (tokens, rows, longest context).
+
+        The three belong together; what is not given is made here.
+        """
         facts, page, size = self._facts, self._facts.layout, self._size
         if shape is None:
             shape = (len(query), len(lengths), int(lengths.max()))

@@ -1,7 +1,8 @@
 """Attention's work list: which tokens of which row over which spans of its context are one piece of work, and what memory the pieces need.
 
-A unit is up to `tokens_per_unit` consecutive tokens of a row. A single token with a long context may be cut into pieces of whole spans, when
-the step has too few units to keep all threads busy: their sums are kept apart and folded in the order of the spans, as one thread would have.
+A unit is up to `tokens_per_unit` consecutive tokens of a row. A single token with a long context may be cut into pieces of whole spans,
+when the step has too few units to keep all threads busy: their sums are kept apart and folded in the order of the spans, as one thread
+would have.
 """
 
 from dataclasses import dataclass

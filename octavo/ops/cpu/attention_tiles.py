@@ -1,7 +1,7 @@
 """Attention's inner loops, in LLVM's own terms: blocks of rows by tiles of 16 keys whose sums stay in registers.
 
-A number's sum runs over the dimensions (scores) or the keys (values) in ascending order, whatever the block's shape, so a block may be cut in
-any way without changing a bit. Three ways to multiply, chosen by name:
+A number's sum runs over the dimensions (scores) or the keys (values) in ascending order, whatever the block's shape, so a block may be
+cut in any way without changing a bit. Three ways to multiply, chosen by name:
 
 dot     pages and rows in bf16, pairs through dpbf16ps
 pairs   pages in bf16, rows in float32: pairs are taken apart, the even number first

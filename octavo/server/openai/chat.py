@@ -81,7 +81,8 @@ class Chat:
     def max_tokens(self) -> int | None:
         body = self._body
         asked = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-        return asked if asked is not None else self._llm.config.model.default_sampling.get("max_tokens")
+        cap = self._llm.config.model.default_sampling.get("max_tokens")  # what the model's makers allow bounds what a client asks
+        return min((n for n in (asked, cap) if n is not None), default=None)
 
     def params(self) -> SamplingParams:
         body = self._body

@@ -20,6 +20,7 @@ from octavo.server.state import ServerState, run_until
 
 logger = get_logger(__name__)
 
+_PARAMETERS = frozenset(SamplingParams.__struct_fields__)
 CLIENT_LEFT = 499  # nobody reads it; the access log does
 
 
@@ -40,36 +41,14 @@ def sampling_params(
     limit = environment.max_stop_strings()
     if isinstance(request.stop, list) and len(request.stop) > limit:
         raise RequestError(f"stop may hold at most {limit} strings, not {len(request.stop)}", parameter="stop")
-    chosen = {name: defaults[name] for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty") if name in defaults}
-    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
-        if (value := getattr(request, name)) is not None:
-            chosen[name] = value
-    detection = request.repetition_detection
-    return SamplingParams(
-        n=request.n,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        seed=request.seed,
-        stop=request.stop,
-        stop_token_ids=request.stop_token_ids,
-        ignore_eos=request.ignore_eos,
-        max_tokens=max_tokens,
-        min_tokens=request.min_tokens,
-        logprobs=logprobs,
-        prompt_logprobs=prompt_logprobs,
-        logprob_token_ids=request.logprob_token_ids,
-        skip_special_tokens=request.skip_special_tokens,
-        spaces_between_special_tokens=request.spaces_between_special_tokens,
-        include_stop_str_in_output=request.include_stop_str_in_output,
-        truncate_prompt_tokens=request.truncate_prompt_tokens,
-        output_kind=RequestOutputKind.DELTA if request.stream else RequestOutputKind.FINAL_ONLY,
-        stream_interval=request.stream_interval,
-        logit_bias=request.logit_bias,  # type: ignore[arg-type]  # keys are made ids, or refused, there
-        allowed_token_ids=request.allowed_token_ids,
-        bad_words=request.bad_words or None,
-        repetition_detection=None if detection is None else detection.parameters(),
-        **chosen,
-    )
+    chosen = {name: value for name, value in defaults.items() if name != "max_tokens"}
+    # a field of the same name is the same parameter, so that a new one needs no line here
+    chosen |= {name: getattr(request, name) for name in request.model_fields_set & _PARAMETERS}
+    if request.repetition_detection is not None:
+        chosen["repetition_detection"] = request.repetition_detection.parameters()
+    chosen |= {"max_tokens": max_tokens, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs}
+    chosen["output_kind"] = RequestOutputKind.DELTA if request.stream else RequestOutputKind.FINAL_ONLY
+    return SamplingParams(**chosen)
 
 
 def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams:

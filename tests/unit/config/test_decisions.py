@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from octavo.config import lengths, resolve
+from octavo.config.config import ModelConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.machine import MachineFacts
 from octavo.config.options import Options
@@ -99,11 +100,15 @@ def test_scheduler_defaults_follow_usage() -> None:
 )
 def test_refusals(options: dict[str, Any], match: str) -> None:
     typed, model = Options(**options), _model(8192)
-    with pytest.raises(ConfigError, match=match):
+
+    def decide() -> None:
         resolve.decide_scheduler(typed, model, "llm", [])
         resolve.decide_cache(typed, model, [])
         resolve.decide_device(typed, MACHINE, [])
         resolve.decide_parallel(typed, [])
+
+    with pytest.raises(ConfigError, match=match):
+        decide()
 
 
 def test_quantization_is_refused_by_name() -> None:
@@ -114,12 +119,31 @@ def test_quantization_is_refused_by_name() -> None:
     assert resolve.decide_quantization(Options(), {}) is None
 
 
-def _model(length: int) -> Any:
-    from octavo.config.config import ModelConfig
-
+def _model(length: int) -> ModelConfig:
     return ModelConfig(
-        name="m", served_names=["m"], path="m", revision=None, tokenizer_path="m", model_type="llama", hf_config={}, generation_config={},
-        default_sampling={}, dtype="bfloat16", max_model_len=length, is_max_model_len_auto=False, vocab_size=10, eos_token_ids=[], bos_token_id=None,
-        load_format="dummy", quantization=None, seed=0, max_logprobs=20, logprobs_mode="raw_logprobs", skip_tokenizer_init=True, chat_template=None,
-        chat_template_content_format="auto", trust_special_tokens_in_content=False, disable_sliding_window=False,
-    )  # fmt: skip
+        name="m",
+        served_names=["m"],
+        path="m",
+        revision=None,
+        tokenizer_path="m",
+        model_type="llama",
+        hf_config={},
+        generation_config={},
+        default_sampling={},
+        dtype="bfloat16",
+        max_model_len=length,
+        is_max_model_len_auto=False,
+        vocab_size=10,
+        eos_token_ids=[],
+        bos_token_id=None,
+        load_format="dummy",
+        quantization=None,
+        seed=0,
+        max_logprobs=20,
+        logprobs_mode="raw_logprobs",
+        skip_tokenizer_init=True,
+        chat_template=None,
+        chat_template_content_format="auto",
+        trust_special_tokens_in_content=False,
+        disable_sliding_window=False,
+    )

@@ -14,6 +14,8 @@ BIG = "{% set s = messages[0].content * 10000 %}"
 HOSTILE = {
     "long range": "{% for i in range(10**12) %}x{% endfor %}",
     "nested ranges": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "nested loops that call nothing": "{% set x = range(9999) %}{% for i in x %}{% for j in x %}{% for k in x %}"
+    "{% endfor %}{% endfor %}{% endfor %}",
     "filtered loop": "{% for i in range(99999) if range(99999)|sum == 1 %}{% endfor %}",
     "recursive loop": "{% for i in [[1]] recursive %}{% for j in range(9999) %}{% for k in range(9999) %}"
     "{% endfor %}{% endfor %}{% endfor %}",
