@@ -15,6 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 HIDDEN = 256
 EOS = 256  # after the 256 bytes
+MARGIN = 20.0  # by which the logit of the token that follows exceeds every other
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}{{ messages[-1].content[-1:] }}{% endif %}"
@@ -33,11 +34,18 @@ def _byte_letters() -> list[str]:
 
 
 def write(
-    folder: Path, scripts: dict[str, list[bytes | str]], *, ends: bool = True, context: int = 1024, byte_level: bool = False
+    folder: Path,
+    scripts: dict[str, list[bytes | str]],
+    *,
+    ends: bool = True,
+    loops: str = "",
+    context: int = 1024,
+    byte_level: bool = False,
 ) -> dict[str, list[int]]:
     """Make a checkpoint in `folder` that answers a prompt ending in the character `key` with the pieces of scripts[key], one token each.
 
-    After its last piece a script says end-of-sequence, or with ends=False starts again. Returns the token ids of each script.
+    After its last piece a script says end-of-sequence; with ends=False, or if its key is in `loops`, it starts again. Returns the token ids
+    of each script.
     byte_level: the tokenizer is an ordinary byte-level one; no piece may then be said twice, nor be a single byte.
     """
     letters = _byte_letters()
@@ -52,7 +60,7 @@ def write(
             spelled = "".join(letters[b] for b in data) + ("" if byte_level else f"〔{len(vocabulary)}〕")
             assert spelled not in vocabulary, f"{piece!r} is a token already"
             vocabulary[spelled] = len(vocabulary)
-        chain = [ord(key), *tokens, EOS if ends else tokens[0]]
+        chain = [ord(key), *tokens, EOS if ends and key not in loops else tokens[0]]
         successor |= dict(itertools.pairwise(chain))
         said[key] = tokens
     _write_weights(folder, len(vocabulary), successor, context)
@@ -67,12 +75,24 @@ def write(
     return said
 
 
+def _table(seed: int, vocabulary: int, successor: dict[int, int]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Embedding and head of a model whose next token is `successor`'s: its logit is about 64, the others are noise of about 4.
+
+    None if chance would have it that some token's noise comes near. A token without a successor is followed by noise.
+    """
+    embedding = np.random.default_rng(seed).choice([-1.0, 1.0], (vocabulary, HIDDEN)).astype(np.float32)
+    head = np.zeros((vocabulary, HIDDEN), np.float32)
+    tokens, following = np.array(list(successor)), np.array(list(successor.values()))
+    np.add.at(head, following, embedding[tokens] * (64.0 / HIDDEN))
+    logits = embedding[tokens] @ head.T
+    own = logits[np.arange(len(tokens)), following].copy()
+    logits[np.arange(len(tokens)), following] = -np.inf
+    return (embedding, head) if (own - logits.max(axis=1)).min() >= MARGIN else None
+
+
 def _write_weights(folder: Path, vocabulary: int, successor: dict[int, int], context: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    embedding = np.random.default_rng(0).choice([-1.0, 1.0], (vocabulary, HIDDEN)).astype(np.float32)
-    head = np.zeros((vocabulary, HIDDEN), np.float32)
-    for token in range(vocabulary):  # the logit of a token's successor is 64, others are noise of about 4
-        head[successor.get(token, EOS)] += embedding[token] * (64.0 / HIDDEN)
+    embedding, head = next(filter(None, (_table(seed, vocabulary, successor) for seed in itertools.count())))
     tensors = {
         "model.embed_tokens.weight": embedding,
         "lm_head.weight": head,

@@ -51,6 +51,8 @@ class ProcessConnection:
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._core: launcher.Child | None = None
+        self._is_ready = False  # it reads messages
+        self._is_ending = False  # by itself
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._outbox = self._context.socket(zmq.PUSH)
         self._inbox = self._context.socket(zmq.PULL)
@@ -77,7 +79,9 @@ class ProcessConnection:
             for each in (self._inbox, self._wake_receiver, self._core.life):
                 self._poller.register(each, zmq.POLLIN)
             self._outbox.send(self._encode(config))
-            return self._wait_until_ready(environment.engine_ready_timeout_s())
+            facts = self._wait_until_ready(environment.engine_ready_timeout_s())
+            self._is_ready = True
+            return facts
         except BaseException:
             self.close()
             raise
@@ -102,18 +106,27 @@ class ProcessConnection:
                 self._wake_sender.send(b"")
 
     def close(self) -> None:
+        try:
+            self._end_core()
+            if not self._context.closed:
+                for each in self._sockets():
+                    each.close()
+                self._context.term()
+        finally:  # also when Ctrl-C comes a second time
+            if self._directory is not None:
+                launcher.remove_directory(self._directory)
+
+    def _end_core(self) -> None:
         with self._sending:
             core, self._core = self._core, None
-            if core is not None and core.is_alive():
-                self._outbox.send(self._encode(Stop()))
-        if core is not None:
-            core.close(2 * launcher.GRACE_S)  # its own children have a grace too
-        if not self._context.closed:
-            for each in self._sockets():
-                each.close()
-            self._context.term()
-        if self._directory is not None:
-            launcher.remove_directory(self._directory)
+            if core is None:
+                return
+            if self._is_ready:
+                if core.is_alive():
+                    self._outbox.send(self._encode(Stop()))
+            elif not self._is_ending:
+                core.terminate()
+        core.close(2 * launcher.GRACE_S)  # its own children have a grace too
 
     def _sockets(self) -> tuple["zmq.Socket[bytes]", ...]:
         return self._outbox, self._inbox, self._wake_sender, self._wake_receiver
@@ -129,6 +142,7 @@ class ProcessConnection:
             if isinstance(message, Ready):
                 return message.facts
             if isinstance(message, Dead):
+                self._is_ending = True
                 raise revive(message)
         raise EngineDeadError(
             f"the engine was not ready after {timeout_s:g} s", "OCTAVO_ENGINE_READY_TIMEOUT_S sets how long to wait for it"

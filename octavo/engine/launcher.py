@@ -52,6 +52,10 @@ class Child:
             )
         return EngineDeadError(f"{death} while it was starting", "its messages are on standard error, above")
 
+    def terminate(self) -> None:
+        """Ask for the end of a child that does not read its messages yet."""
+        self._process.terminate()
+
     def close(self, grace_s: float = GRACE_S) -> None:
         """Wait for the end of a child that was told to end; kill it when the grace is over. Can be called twice."""
         if self._is_closed:

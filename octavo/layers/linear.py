@@ -91,7 +91,7 @@ class Linear(Layer):
         piece = None if self._input is None else _unit_cut(self._input, group)
         self._cut = None if piece is None else Cut(1, piece.start, piece.length)
         self.in_size = self.whole_in_size if piece is None else piece.length
-        self._holds_bias = self.has_bias 
+        self._holds_bias = self.has_bias and (piece is None or group.rank == 0)
 
     def create(self, scheme: Scheme, device: torch.device) -> None:
         self.weight = scheme.matrix(self.out_size, self.in_size, device)

@@ -14,4 +14,4 @@ class Config(DecoderConfig):
 
 
 class Model(CausalLM):
-    pass
+    """Nothing beyond the plain decoder."""

@@ -13,7 +13,7 @@ SCRIPTS: dict[str, list[bytes | str]] = {
     "p": ["plain", " wor", "ds,", " no more"],
     "t": [b"a \xf0\x9f", b"\x98\x80 b", b" \xf0\x9f\x91", b"\xa9\xe2\x80", b"\x8d\xf0\x9f\x92\xbb", b" \xe4\xb8", b"\xad."],
     "x": ["<to", "ol_", "call>{}", "</tool", "_ca", "ll>"],
-    "b": [b"bad \xff\xfe", b" \xe4\xb8", b"!ok"],
+    "b": [b"bad \xff\xfe", b" \xe4\xba", b"!ok"],
 }
 TEXTS = {
     "p": "plain words, no more",

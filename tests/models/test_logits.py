@@ -104,7 +104,7 @@ ROPES: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 32,
         "rope_theta": 100.0,
     },
-    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 50.0},
     "yarn, all told": {
         "rope_type": "yarn",
         "factor": 4.0,

@@ -23,6 +23,7 @@ class Processes:
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._worker: launcher.Child | None = None
+        self._is_ready = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._outbox = self._context.socket(zmq.PUSH)
         self._inbox = self._context.socket(zmq.PULL)
@@ -44,7 +45,9 @@ class Processes:
             self._poller.register(self._inbox, zmq.POLLIN)
             self._poller.register(self._worker.life, zmq.POLLIN)
             self._send(b"start", config)
-            return msgspec.convert(self._value(environment.engine_ready_timeout_s(), is_starting=True), WorkerFacts)
+            facts = msgspec.convert(self._value(environment.engine_ready_timeout_s(), is_starting=True), WorkerFacts)
+            self._is_ready = True
+            return facts
         except BaseException:
             self.shutdown()
             raise
@@ -80,16 +83,20 @@ class Processes:
 
     def shutdown(self) -> None:
         worker, self._worker = self._worker, None
-        if worker is not None:
-            if worker.is_alive():
-                self._outbox.send_multipart((b"stop", b""))
-            worker.close()
-        if not self._context.closed:
-            self._outbox.close()
-            self._inbox.close()
-            self._context.term()
-        if self._directory is not None:
-            launcher.remove_directory(self._directory)
+        try:
+            if worker is not None:
+                if not self._is_ready:
+                    worker.terminate()
+                elif worker.is_alive():
+                    self._outbox.send_multipart((b"stop", b""))
+                worker.close()
+            if not self._context.closed:
+                self._outbox.close()
+                self._inbox.close()
+                self._context.term()
+        finally:
+            if self._directory is not None:
+                launcher.remove_directory(self._directory)
 
     def _send(self, kind: bytes, payload: Any) -> None:
         if self._worker is None:
