@@ -60,14 +60,14 @@ class Backend:
 
     @staticmethod
     def refuses(facts: Facts) -> str | None:
-        from octavo.ops.cpu import attention_kernel
+        from octavo.ops.cpu import attention_paged
         from octavo.ops.cpu import rope_store as kernel
 
         if facts.block_size % TILE:
             return f"block size {facts.block_size} is not a multiple of {TILE}"
         if facts.head_dim % TILE:
             return f"head dimension {facts.head_dim} is not a multiple of {TILE}"
-        return attention_kernel.refuses(_attention_facts(facts)) or kernel.Implementation.refuses(_store_facts(facts))
+        return attention_paged.refuses(_attention_facts(facts)) or kernel.Implementation.refuses(_store_facts(facts))
 
     def __init__(self, facts: Facts, dry: bool = False) -> None:
         self.facts = facts

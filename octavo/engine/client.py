@@ -48,6 +48,13 @@ class EngineClient:
         message = self._receive(timeout_s)
         return message.outputs if isinstance(message, Outputs) else None
 
+    def outputs_until_now(self) -> list[EngineOutputs]:
+        """All that the engine has said up to this moment and nobody took; what was sent to it has been acted on. Raises EngineDeadError."""
+        self.call("ping")
+        found = list(self._pending)
+        self._pending.clear()
+        return found
+
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a named method of the engine core and wait. Raises OctavoError where the method failed."""
         number = next(self._numbers)

@@ -166,7 +166,9 @@ class EngineCore:
         elif isinstance(message, Abort):
             self._abort(message.request_ids)
         elif isinstance(message, Call):
-            self._reply(self._answer(message))
+            answer = self._answer(message)
+            self.deliver()  # what happened before a call ended is told before its answer
+            self._reply(answer)
 
     def _add(self, request: EngineRequest) -> None:
         self._has_news = True

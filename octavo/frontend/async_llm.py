@@ -287,7 +287,7 @@ class AsyncLLM:
             raise self.dead_error
         if self._is_shut_down:
             raise EngineDeadError("the engine has been shut down")
-        if self._starting is None or not self._starting.done():
+        if self._starting is None or not self._starting.done() or self._starting.exception() is not None:
             await self.start()
 
     async def _enter(self, request: PreparedRequest, sink: Sink) -> None:

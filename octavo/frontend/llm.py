@@ -201,6 +201,9 @@ class LLM:
         """Every metric of this engine now. Raises ConfigError if log statistics are off."""
         if self._metrics is None:
             raise ConfigError("metrics are off", "leave disable_log_stats away")
+        if self._client.is_alive:
+            for batch in self._client.outputs_until_now():
+                self._take(batch)
         return self._metrics.snapshot()
 
     def reset_prefix_cache(self) -> bool:

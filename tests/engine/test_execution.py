@@ -26,9 +26,7 @@ class Driver:
     def __init__(self) -> None:
         config = tiny_config()
         self.worker = Worker()
-        threads = torch.get_num_threads()
         facts = self.worker.start(config)
-        torch.set_num_threads(threads)
         self.worker.initialize_cache(plan_cache(facts.states, BLOCK, 0, num_blocks_override=200))
         self.number = 0
         self.epoch = 0
@@ -78,9 +76,11 @@ class Driver:
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Driver]:
+    threads = torch.get_num_threads()  # the worker sets its own for the thread it runs on, which here is ours
     made = Driver()
     yield made
     made.worker.close()
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

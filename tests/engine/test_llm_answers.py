@@ -57,16 +57,19 @@ class Scripted:
     def answer(self, prompt: Any, **params: Any) -> RequestOutput:
         return self.answers(prompt, **params)[0]
 
+    def gauges(self) -> list[float | None]:
+        found = {metric.name: metric.value for metric in self.llm.get_metrics()}
+        return [found[f"vllm:{name}"] for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")]
+
 
 @pytest.fixture(scope="module")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
     scripted = Scripted(tmp_path_factory.mktemp("script"))
     yield scripted
-    gauges = {m.name: m.value for m in scripted.llm.get_metrics()}
+    assert scripted.gauges() == [0, 0, 0]
     scripted.llm.close()
     with pytest.raises(EngineDeadError):
         scripted.answer("say p")
-    assert (gauges["vllm:num_requests_running"], gauges["vllm:num_requests_waiting"], gauges["vllm:kv_cache_usage_perc"]) == (0, 0, 0)
 
 
 def essence(output: RequestOutput) -> Any:
@@ -198,7 +201,7 @@ def test_end_of_sequence_waits_for_min_tokens(scripted: Scripted) -> None:
     assert only.token_ids[:4] == scripted.said["p"]
     assert EOS not in only.token_ids[:9]
     assert len(only.token_ids) >= 9
-    assert scripted.answer("say p", min_tokens=5).outputs[0].text == TEXTS["p"]
+    assert scripted.answer("say p", min_tokens=4).outputs[0].text == TEXTS["p"]
 
 
 @pytest.mark.parametrize("include", [False, True])
@@ -388,6 +391,19 @@ def test_moments_of_a_request_are_in_order(scripted: Scripted) -> None:
     assert None not in moments
     assert moments == sorted(moments, key=lambda moment: moment or math.nan)
     assert metrics.num_generation_tokens == len(SCRIPTS["x"]) + 1
+
+
+def test_gauges_are_those_of_now(scripted: Scripted) -> None:
+    assert scripted.answer("say o", stop="tick tock", max_tokens=None).outputs[0].finish_reason == "stop"
+    assert scripted.gauges() == [0, 0, 0]  # although nobody has read what the engine said of the end
+    scripted.llm.enqueue("say o", SamplingParams(temperature=0, max_tokens=400))
+    running, waiting, usage = scripted.gauges()
+    assert (running, waiting) == (1, 0)
+    assert usage is not None
+    assert usage > 0
+    (output,) = scripted.llm.wait_for_completion(use_tqdm=False)
+    assert len(output.outputs[0].token_ids) == 400
+    assert scripted.gauges() == [0, 0, 0]
 
 
 # --- beams

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from octavo.ops import attention
-from octavo.ops.cpu import attention_kernel, attention_plan
+from octavo.ops.cpu import attention_paged, attention_plan
 from octavo.ops.cpu.attention_plan import HEADER, UNIT
 from octavo.ops.cpu.attention_tiles import SPAN
 from octavo.ops.op import choose
@@ -60,7 +60,7 @@ def test_equals_reference(case):
     implementation = chosen(case.facts)
     out = guard.empty(*query.shape, dtype=query.dtype)
     extra = {}
-    if isinstance(implementation, attention_kernel.PagedAttention):
+    if isinstance(implementation, attention_paged.PagedAttention):
         shape = (len(query), len(lengths), int(lengths.max()))
         plan = guard.empty(implementation.plan_numbers(case.facts, *shape), dtype=torch.int32)
         implementation.plan(plan, starts, lengths)
@@ -189,7 +189,7 @@ def test_a_plan_covers_each_token_once_within_its_bounds(seed):
 
 
 def test_refusals_name_the_reason():
-    refuses = attention_kernel.refuses
+    refuses = attention_paged.refuses
     assert refuses(attention.case(((1, 1),)).facts) is None
     assert "head dimension 24" in refuses(attention.case(((1, 1),), head_dim=24).facts)
     assert "float16" in refuses(attention.case(((1, 1),), dtype=torch.float16).facts)

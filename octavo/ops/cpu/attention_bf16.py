@@ -3,10 +3,10 @@
 import torch
 
 from octavo.ops.attention import Facts
-from octavo.ops.cpu import attention_kernel, features
+from octavo.ops.cpu import attention_paged, features
 
 
-class Implementation(attention_kernel.PagedAttention):
+class Implementation(attention_paged.PagedAttention):
     """Paged attention by dpbf16ps."""
 
     @staticmethod
@@ -19,4 +19,4 @@ class Implementation(attention_kernel.PagedAttention):
             return "the CPU has no avx512_bf16"
         if facts.dtype != torch.bfloat16 or facts.layout.dtype != torch.bfloat16:
             return f"query in {facts.dtype} and cache in {facts.layout.dtype} are not both bfloat16"
-        return attention_kernel.refuses(facts)
+        return attention_paged.refuses(facts)

@@ -3,13 +3,13 @@
 import torch
 
 from octavo.ops.attention import Facts
-from octavo.ops.cpu import attention_kernel
+from octavo.ops.cpu import attention_paged
 
 
-class Implementation(attention_kernel.PagedAttention):
+class Implementation(attention_paged.PagedAttention):
     """Paged attention by multiply-adds."""
 
-    refuses = staticmethod(attention_kernel.refuses)
+    refuses = staticmethod(attention_paged.refuses)
 
     @staticmethod
     def how(facts: Facts) -> str:

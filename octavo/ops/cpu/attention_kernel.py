@@ -5,13 +5,9 @@ weights and weighted sum of values; these parts are folded in the order of the s
 exactly 0, so how many of them lie in the same tile changes no bit. Units of work (attention_plan) go to whichever thread is free.
 """
 
-import ctypes
-
 import numpy as np
-import torch
 
-from octavo.ops.attention import Facts
-from octavo.ops.cpu import attention_plan, features, vectors
+from octavo.ops.cpu import vectors
 from octavo.ops.cpu.attention_plan import HEADER, UNIT, UNIT_ROWS
 from octavo.ops.cpu.attention_tiles import (
     ROW_BYTES,
@@ -23,15 +19,13 @@ from octavo.ops.cpu.attention_tiles import (
     take_number,
     value_tiles,
 )
-from octavo.ops.cpu.compile import inner, kernel
-from octavo.ops.cpu.pool import Arguments, bits
+from octavo.ops.cpu.compile import inner
 from octavo.ops.pages import TILE
 
-DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 MOST_ROWS = 8  # of a block in registers
 _ACCUMULATORS = {"avx512bf16": 24, "avx512": 24, "avx2": 5, "plain": 2}  # vectors of 16 numbers that fit in registers as sums
 _LEVEL_ROWS = {"avx512bf16": 8, "avx512": 8, "avx2": 4, "plain": 2}
-_SUMS = 16  # float32 numbers after a part's values: its maximum and its total, padded to a cache line
+SUMS = 16  # float32 numbers after a part's values: its maximum and its total, padded to a cache line
 _INFINITY = np.float32(np.inf)
 
 
@@ -93,7 +87,7 @@ def _softmax(how: str):
 
 
 def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], apart: int):
-    """One block of rows over one span: their parts of the result, `apart` numbers apart, and (maximum, total) of each, _SUMS apart.
+    """One block of rows over one span: their parts of the result, `apart` numbers apart, and (maximum, total) of each, SUMS apart.
 
     There are two sizes of a block, rows[0] and rows[1], with wide[0] and wide[1] vectors of values at once.
     """
@@ -103,7 +97,7 @@ def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], a
     most, step, step_rest = rows[0], wide[0] * TILE * 4, wide[1] * TILE * 4
     softmax = _softmax(how)
     size, floats, doubles, infinity = ROW_BYTES[how], vectors.floats, vectors.doubles, _INFINITY
-    _, _, _, at_scores, at_weights, *_ = _places(how, apart)
+    _, _, _, at_scores, at_weights, *_ = places(how, apart)
 
     @inner
     def multiply_keys(queries, rows, tiles, keys, scores, head_dim):
@@ -135,7 +129,7 @@ def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], a
         tiles = (high + TILE - 1) // TILE - tile
         if high <= low:
             for r in range(rows):
-                floats(sums + r * _SUMS * 4)[0] = -infinity
+                floats(sums + r * SUMS * 4)[0] = -infinity
             return
         skipped = (tile - first_tile) * 8
         multiply_keys(queries, rows, tiles, keys + skipped, scores, head_dim)
@@ -144,7 +138,7 @@ def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], a
             row_low = max(start, mine - window + 1) if window > 0 else start
             row_high = min(end, mine + 1)
             to_scores, to_weights = scores + r * SPAN * 4, weights + r * SPAN * size
-            softmax(to_scores, to_weights, tiles, tile * TILE, row_low, row_high, scale, cap, sums + r * _SUMS * 4)
+            softmax(to_scores, to_weights, tiles, tile * TILE, row_low, row_high, scale, cap, sums + r * SUMS * 4)
         multiply_values(weights, rows, high - tile * TILE, values + skipped, parts, head_dim)
 
     return block
@@ -200,7 +194,7 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
     clear, fold, finish = _folding(dtype)
     size, row_bytes, cache_size = vectors.SIZES[dtype], ROW_BYTES[how], 4 if how == "single" else 2
     load, store_query = vectors.load(dtype, TILE), vectors.store("bfloat16" if how == "dot" else "float32", TILE)
-    at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_keys, at_values, space = _places(how, apart)
+    at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_keys, at_values, space = places(how, apart)
     int64s, int32s = vectors.int64s, vectors.int32s
 
     @inner
@@ -242,8 +236,8 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
         queries, results, sums = own + at_queries, own + at_results, own + at_sums
         gather(a[4] + token * a[5] + head * group * a[6], a[5], a[6], tokens, group, head_dim, queries)
         for line in range(lines):
-            clear(results + line * apart * 4, sums + line * _SUMS * 4, head_dim)
-        kept = a[14] + (cut * kv_heads + head) * most_spans * group * (apart + _SUMS) * 4  # of a cut token: [spans, group, apart + _SUMS]
+            clear(results + line * apart * 4, sums + line * SUMS * 4, head_dim)
+        kept = a[14] + (cut * kv_heads + head) * most_spans * group * (apart + SUMS) * 4  # of a cut token: [spans, group, apart + SUMS]
         for span in range(unit[3], unit[4]):
             start = span * SPAN
             low = max(start, position - window + 1) if window > 0 else start
@@ -258,28 +252,28 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
                 done = rows if lines - line >= rows else rest
                 parts, part_sums = own + at_parts, own + at_part_sums
                 if cut >= 0:
-                    parts = kept + ((span - origin) * (apart + _SUMS) * group + line * apart) * 4
-                    part_sums = kept + ((span - origin) * (apart + _SUMS) * group + group * apart + line * _SUMS) * 4
+                    parts = kept + ((span - origin) * (apart + SUMS) * group + line * apart) * 4
+                    part_sums = kept + ((span - origin) * (apart + SUMS) * group + group * apart + line * SUMS) * 4
                 block(a, to, line, done, position, start, keys, key_values, first, own, parts, part_sums)
                 if cut < 0:
                     for r in range(done):
-                        at_result, at_sum = results + (line + r) * apart * 4, sums + (line + r) * _SUMS * 4
-                        fold(at_result, at_sum, parts + r * apart * 4, part_sums + r * _SUMS * 4, head_dim)
+                        at_result, at_sum = results + (line + r) * apart * 4, sums + (line + r) * SUMS * 4
+                        fold(at_result, at_sum, parts + r * apart * 4, part_sums + r * SUMS * 4, head_dim)
                 line += done
         if cut >= 0:
             if take_number(a[13] + 64 + (cut * kv_heads + head) * 8) != pieces - 1:
                 return  # whoever ends last folds the parts of all
             for span in range(position // SPAN + 1 - origin):
-                parts = kept + span * (apart + _SUMS) * group * 4
+                parts = kept + span * (apart + SUMS) * group * 4
                 part_sums = parts + group * apart * 4
                 for line in range(group):
-                    at_result, at_sum = results + line * apart * 4, sums + line * _SUMS * 4
-                    fold(at_result, at_sum, parts + line * apart * 4, part_sums + line * _SUMS * 4, head_dim)
+                    at_result, at_sum = results + line * apart * 4, sums + line * SUMS * 4
+                    fold(at_result, at_sum, parts + line * apart * 4, part_sums + line * SUMS * 4, head_dim)
         for line in range(lines):
             at = line // group
             which = head * group + line - at * group
             out = a[1] + (token + at) * a[2] + which * a[3]
-            finish(results + line * apart * 4, sums + line * _SUMS * 4, out, head_dim, a[20], which)
+            finish(results + line * apart * 4, sums + line * SUMS * 4, out, head_dim, a[20], which)
 
     def body(begin, end, arguments):
         """arguments: address of [scale, cap], out and its token and head strides, query and its strides, pages, tables and the
@@ -297,7 +291,7 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
     return body
 
 
-def _places(how: str, apart: int) -> tuple[int, ...]:
+def places(how: str, apart: int) -> tuple[int, ...]:
     """Offsets in a thread's own space, and its size, all multiples of 64.
 
     Queries, results and their sums; then of a block scores, weights, parts and their sums; then addresses of tiles of keys and of values.
@@ -305,11 +299,11 @@ def _places(how: str, apart: int) -> tuple[int, ...]:
     parts = (
         UNIT_ROWS * apart * ROW_BYTES[how],
         UNIT_ROWS * apart * 4,
-        UNIT_ROWS * _SUMS * 4,
+        UNIT_ROWS * SUMS * 4,
         MOST_ROWS * SPAN * 4,
         MOST_ROWS * SPAN * ROW_BYTES[how],
         MOST_ROWS * apart * 4,
-        MOST_ROWS * _SUMS * 4,
+        MOST_ROWS * SUMS * 4,
         (SPAN_TILES + 8) * 8,
         (SPAN_TILES + 8) * 8,
     )
@@ -317,103 +311,3 @@ def _places(how: str, apart: int) -> tuple[int, ...]:
     for part in parts:
         offsets.append(offsets[-1] + (part + 63) // 64 * 64)
     return tuple(offsets)
-
-
-def refuses(facts: Facts) -> str | None:
-    """Why no variant of the kernel can do this, or None."""
-    page = facts.layout
-    if facts.dtype not in DTYPES:
-        return f"dtype {facts.dtype} is neither float32 nor bfloat16"
-    if page.dtype not in DTYPES:
-        return f"cache dtype {page.dtype} is neither float32 nor bfloat16"
-    if page.kind != "tiles":
-        return f"pages are {page.kind}, not tiles"
-    if page.head_dim % TILE:
-        return f"head dimension {page.head_dim} is not a multiple of {TILE}"
-    if facts.num_heads % page.num_kv_heads:
-        return f"{facts.num_heads} query heads are not a multiple of {page.num_kv_heads} kv heads"
-    if facts.num_heads > UNIT_ROWS * page.num_kv_heads:
-        return f"{facts.num_heads // page.num_kv_heads} query heads a kv head are more than {UNIT_ROWS}"
-    return None
-
-
-class PagedAttention:
-    """The kernel for one set of facts. Its list of work and its scratch are the caller's, sized by `plan_numbers` and `scratch_size`."""
-
-    @staticmethod
-    def how(facts: Facts) -> str:
-        """The way to multiply; see attention_tiles."""
-        raise NotImplementedError
-
-    def __init__(self, facts: Facts) -> None:
-        page, how = facts.layout, self.how(facts)
-        group, level = facts.num_heads // page.num_kv_heads, features.level()
-        rows, rest = block_rows(level, group)
-        vectors_of = tuple(value_columns(level, count, page.head_dim) for count in (rows, rest))
-        self._kernel = kernel(build, how, DTYPES[facts.dtype], level, rows, rest, *vectors_of, row_distance(page.head_dim))
-        self._arguments, self._constants = Arguments(24), Arguments(2)
-        self._constants.set(bits(facts.scale), bits(facts.softcap))
-        self._facts, self._size = facts, facts.dtype.itemsize
-        self._threads = torch.get_num_threads()
-        self.plan = attention_plan.Planner(facts, self._threads)
-
-    @classmethod
-    def plan_numbers(cls, facts: Facts, num_tokens: int, num_rows: int, max_length: int) -> int:
-        """int32 numbers that `plan(out, row_starts, lengths)` writes at most for a step of these sizes."""
-        return attention_plan.sizes(facts, torch.get_num_threads(), num_tokens, num_rows, max_length).plan_numbers
-
-    @classmethod
-    def _regions(cls, facts: Facts, threads: int, shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
-        """(bytes of counters, of kept parts, of the threads' own space, spans of a kept token)"""
-        sizes = attention_plan.sizes(facts, threads, *shape)
-        page = facts.layout
-        kept = sizes.cuts * page.num_kv_heads
-        part_bytes = facts.num_heads // page.num_kv_heads * (row_distance(page.head_dim) + _SUMS) * 4
-        own = threads * _places(cls.how(facts), row_distance(page.head_dim))[-1]
-        return 64 + (kept * 8 + 63) // 64 * 64, kept * sizes.spans * part_bytes, own, sizes.spans
-
-    @classmethod
-    def scratch_size(cls, facts: Facts, num_tokens: int, num_rows: int, max_length: int) -> int:
-        """Bytes of scratch that a call with these sizes needs; grows with each of them."""
-        return sum(cls._regions(facts, torch.get_num_threads(), (num_tokens, num_rows, max_length))[:3])
-
-    def __call__(
-        self,
-        out: torch.Tensor,
-        query: torch.Tensor,
-        pages: torch.Tensor,
-        tables: torch.Tensor,
-        row_starts: torch.Tensor,
-        lengths: torch.Tensor,
-        sinks: torch.Tensor | None = None,
-        plan: torch.Tensor | None = None,
-        scratch: torch.Tensor | None = None,
-        shape: tuple[int, int, int] | None = None,
-    ) -> None:
-        """As the reference. plan int32 [plan_numbers], scratch uint8 [scratch_size], shape (tokens, rows, longest context).
-
-        The three belong together; what is not given is made here.
-        """
-        facts, page, size = self._facts, self._facts.layout, self._size
-        if shape is None:
-            shape = (len(query), len(lengths), int(lengths.max()))
-        if plan is None:
-            plan = torch.empty(self.plan_numbers(facts, *shape), dtype=torch.int32)
-            self.plan(plan, row_starts, lengths)
-        counters, kept, own, spans = self._regions(facts, self._threads, shape)
-        if scratch is None:
-            scratch = torch.empty(counters + kept + own, dtype=torch.uint8)
-        if facts.has_sinks and sinks is None:
-            raise ValueError("attention with sinks was called without them")
-        space = scratch.data_ptr()
-        ctypes.memset(space, 0, counters)
-        self._arguments.set(
-            self._constants.address,
-            *(out.data_ptr(), out.stride(0) * size, out.stride(1) * size),
-            *(query.data_ptr(), query.stride(0) * size, query.stride(1) * size),
-            *(pages.data_ptr(), tables.data_ptr(), tables.stride(0), row_starts.data_ptr(), lengths.data_ptr()),
-            *(plan.data_ptr(), space, space + counters, page.num_kv_heads, page.block_size, facts.window, spans, pages.stride(0)),
-            *(sinks.data_ptr() if facts.has_sinks and sinks is not None else 0, space + counters + kept),
-            *(facts.num_heads // page.num_kv_heads, page.head_dim),
-        )
-        self._kernel(self._threads, 1, self._arguments)
