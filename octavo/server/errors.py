@@ -6,6 +6,7 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from octavo.errors import EngineDeadError, GenerationError, OctavoError, OverloadedError, RequestError
@@ -14,6 +15,7 @@ from octavo.logging import get_logger
 logger = get_logger(__name__)
 
 RETRY_AFTER_S = 1
+CLIENT_LEFT = 499  # nginx's status for an answer that nobody waits for; it is seen in logs only
 
 
 class UnknownModelError(OctavoError, LookupError):
@@ -92,6 +94,10 @@ def install(app: FastAPI) -> None:
         name = ".".join(str(p) for p in first["loc"] if p not in ("body", "query", "path"))
         return response_of(ErrorInfo(f"{name}: {first['msg']}", "BadRequestError", name or None, 400))
 
+    async def left(_: Request, error: Exception) -> Response:
+        return Response(status_code=CLIENT_LEFT)
+
+    app.add_exception_handler(ClientDisconnect, left)
     app.add_exception_handler(OctavoError, answer)
     app.add_exception_handler(Exception, answer)
     app.add_exception_handler(HTTPException, http_error)

@@ -94,7 +94,7 @@ class Rows:
         """Each row's newest token: tokens[i] stands at position places[i] of rows[i] and is its sample of `step`."""
         self.tokens[rows, places] = tokens
         self.known[rows] = places + 1
-        pass
+        self.sampled_steps[rows] = step
 
 
 def _mapped(num_rows: int, width: int) -> Int32:

@@ -69,7 +69,9 @@ class Driver:
         said = unpack(self.begin(new).tokens).tolist()
         while len(said) < count:
             plan = self.plan([(new, len(tokens) + len(said) - 1, 1)], [self.number])
-            said += unpack(self.run(plan).tokens).tolist()
+            more = unpack(self.run(plan).tokens).tolist()
+            assert more, "a step gave nothing"
+            said += more
         self.end(new)
         return said
 
@@ -150,6 +152,10 @@ def test_drafts_are_kept_while_they_are_what_would_have_been_said(driver: Driver
     assert result.logprobs is not None
     assert unpack(result.logprobs.ids).tolist() == kept
     at = 12 + len(kept)
+    if wrong_at is not None and wrong_at < 2:  # of what stands behind the first wrong draft nothing was computed that is worth anything
+        late = driver.plan([(new, at + 1, 1)], [VALUE], token_values=pack([5]))
+        assert "never computed" in driver.run(late).errors[0].message
+        driver.number -= 1
     assert tokens_of(driver.run(driver.plan([(new, at, 1)], [driver.number]))) == [[said[1 + len(kept)]]]
 
 
@@ -218,6 +224,7 @@ def test_one_wrong_row_ends_alone(driver: Driver, rows: Any) -> None:
     assert "another request" in with_wrong(10, 1, last, wrong.epoch + 100).errors[0].message
     assert "never computed" in with_wrong(11, 1, last, wrong.epoch).errors[0].message
     assert "does not know the tokens" in with_wrong(10, 1, last + 50, wrong.epoch).errors[0].message
+    assert "does not know the tokens" in with_wrong(9, 1, last, wrong.epoch).errors[0].message
     assert "no row can have" in with_wrong(10, 300, STORED, wrong.epoch).errors[0].message
     assert "no row can have" in with_wrong(10, 0, STORED, wrong.epoch).errors[0].message
 

@@ -119,7 +119,16 @@ async def test_three_ways_to_take_an_answer_give_one_answer(engine: Engine, key:
 
 async def test_text_comes_as_soon_as_it_is_certain(engine: Engine) -> None:
     """Deltas that arrive while nobody reads are merged, so what is certain is read off the text that stands at each number of tokens."""
-    wanted = {1: "a ", 2: "a 😀 b", 3: "a 😀 b ", 4: "a 😀 b 👩", 5: "a 😀 b 👩\u200d💻", 6: "a 😀 b 👩\u200d💻 ", 7: TEXTS["t"], 8: TEXTS["t"]}
+    wanted = {
+        1: "a ",
+        2: "a 😀 b",
+        3: "a 😀 b ",
+        4: "a 😀 b 👩",
+        5: "a 😀 b 👩\u200d💻",
+        6: "a 😀 b 👩\u200d💻 ",
+        7: TEXTS["t"],
+        8: TEXTS["t"],
+    }
     growing = await engine.outputs("say t", KINDS.CUMULATIVE)
     assert {len(o.outputs[0].token_ids): o.outputs[0].text for o in growing}.items() <= wanted.items()
     for length, text in wanted.items():
@@ -199,7 +208,9 @@ async def test_the_end_token_is_the_last_of_the_ids(engine: Engine) -> None:
 
 
 async def test_an_engine_that_cannot_start_says_so_every_time(engine: Engine) -> None:
-    options = Options(model=engine.llm.config.model.path, dtype="float32", kv_cache_memory_bytes=1 << 50, distributed_executor_backend="uni")
+    options = Options(
+        model=engine.llm.config.model.path, dtype="float32", kv_cache_memory_bytes=1 << 50, distributed_executor_backend="uni"
+    )
     llm = AsyncLLM(resolve(options, "server"))
     for _ in range(2):
         with pytest.raises(MemoryPlanError, match="--kv-cache-memory-bytes"):

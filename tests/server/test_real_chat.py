@@ -1,0 +1,91 @@
+"""`octavo chat` against a real server: one question, a conversation through a pipe, an interrupted answer."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.real_server import ROOT, TEXTS, RealServer, octavo
+
+
+class Conversation:
+    """An `octavo chat` whose keyboard is a pipe."""
+
+    def __init__(self, url: str, *words: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            octavo("chat", "--url", f"{url}/v1", *words),
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self, typed: str = "") -> tuple[int, str, str]:
+        """Exit code, output and errors after `typed` and Ctrl-D."""
+        out, errors = self.process.communicate(typed, timeout=60)
+        return self.process.returncode, out, errors
+
+
+def test_one_question(real_server: RealServer) -> None:
+    code, out, errors = Conversation(real_server.url, "-q", "say t").end()
+    assert (code, out, errors) == (0, TEXTS["t"] + "\n", "")
+
+
+def test_a_conversation_until_ctrl_d(real_server: RealServer) -> None:
+    code, out, errors = Conversation(real_server.url, "--system-prompt", "be brief").end("say p\n\nsay x\n")
+    assert code == 0
+    assert out == f"> {TEXTS['p']}\n> > {TEXTS['x']}\n> "
+    assert errors.startswith(f"scripted at {real_server.url}/v1.")
+    assert "Traceback" not in errors
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_conversation(real_server: RealServer) -> None:
+    chat = Conversation(real_server.url)
+    assert chat.process.stdin is not None
+    assert chat.process.stdout is not None
+    chat.process.stdin.write("say o\n")
+    chat.process.stdin.flush()
+    assert chat.process.stdout.read(30).startswith(">  tick tock tack")
+    chat.process.send_signal(signal.SIGINT)
+    code, out, errors = chat.end("say p\n")
+    assert code == 0
+    assert out.endswith(f"\n> {TEXTS['p']}\n> ")
+    assert "[stopped]" in errors
+    assert "Traceback" not in errors
+    real_server.wait_idle()
+
+
+def test_a_refusal_is_told_and_ends_a_single_question(real_server: RealServer) -> None:
+    code, out, errors = Conversation(real_server.url, "--model-name", "unknown", "-q", "say p").end()
+    assert (code, out) == (1, "")
+    assert "404" in errors
+    assert "unknown" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_refusal_does_not_end_a_conversation(real_server: RealServer) -> None:
+    code, out, errors = Conversation(real_server.url).end("x" * 20_000 + "\nsay p\n")
+    assert code == 0
+    assert out.endswith(f"> {TEXTS['p']}\n> ")
+    assert "context" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def test_no_server_is_told_with_what_to_do(closed_port: int) -> None:
+    code, out, errors = Conversation(f"http://127.0.0.1:{closed_port}", "-q", "say p").end()
+    assert (code, out) == (1, "")
+    assert "no server answers" in errors
+    assert "octavo serve" in errors
+    assert "Traceback" not in errors
