@@ -4,6 +4,7 @@ A variable is `OCTAVO_NAME`; `VLLM_NAME` is read as a fallback where vLLM has th
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -88,6 +89,11 @@ def hub_cache() -> Path:
         return Path(explicit)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(os.environ.get("HF_HOME") or Path(base) / "huggingface") / "hub"
+
+
+def runtime_root() -> Path:
+    """Where processes of this user meet: XDG_RUNTIME_DIR, else the folder for temporary files."""
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
 
 
 def test_models() -> Path | None:

@@ -100,7 +100,11 @@ def run(argv: list[str]) -> int:
             continue
         if question.strip():
             messages.append({"role": "user", "content": question})
-            messages.append({"role": "assistant", "content": answer(server, model, messages)})
+            try:
+                messages.append({"role": "assistant", "content": answer(server, model, messages)})
+            except ServerError as error:  # as if it had not been asked
+                messages.pop()
+                print(f"octavo chat: {error}", file=sys.stderr)
 
 
 def answer(server: Server, model: str, messages: list[dict[str, str]]) -> str:

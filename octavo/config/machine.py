@@ -1,25 +1,28 @@
-"""The machine as the control plane sees it: cores this process may use. Memory is the device's business (octavo/device)."""
+"""The machine: cores and memory that this process may use, cgroups considered."""
 
 import math
 import os
 from pathlib import Path
 
 import msgspec
+import psutil
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
     cores: int  # that this process may use
+    total_bytes: int  # of memory
+    available_bytes: int
     device: str = "cpu"
 
 
 def look() -> MachineFacts:
-    """Read the affinity mask and the cgroup's CPU quota, whichever allows fewer."""
+    """Read the affinity mask, the cgroup's CPU quota and limits of memory; whichever allows less counts."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
         cores = os.cpu_count() or 1
     quota = _cgroup_cores()
-    return MachineFacts(cores=max(1, min(cores, quota) if quota else cores))
+    return MachineFacts(max(1, min(cores, quota) if quota else cores), total_bytes(), available_bytes())
 
 
 def _cgroup_cores() -> int | None:
@@ -28,3 +31,63 @@ def _cgroup_cores() -> int | None:
         return None if limit == "max" else max(1, math.ceil(int(limit) / int(period)))
     except (OSError, ValueError):
         return None
+
+
+def total_bytes(root: Path = Path("/")) -> int:
+    """Memory of the machine, or the lowest limit of the cgroups around this process where that is less."""
+    total = _machine(root, "MemTotal")
+    return min([total, *(limit for limit, _ in _cgroup_limits(root))])
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """What can be allocated without swapping: MemAvailable, or what the cgroups around this process leave where that is less."""
+    available = _machine(root, "MemAvailable")
+    return max(0, min([available, *(limit - used for limit, used in _cgroup_limits(root))]))
+
+
+def _machine(root: Path, key: str) -> int:
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name == key:
+                return int(rest.split()[0]) * 1024
+    except OSError:
+        pass
+    memory = psutil.virtual_memory()
+    return int(memory.total if key == "MemTotal" else memory.available)
+
+
+def _cgroup_limits(root: Path) -> list[tuple[int, int]]:
+    """(limit, memory in use that cannot be reclaimed) of each cgroup around this process that has a limit, versions 1 and 2."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base, names = root / "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        parts = [part for part in path.split("/") if part and part != ".."]
+        # inside a container the path may name a folder that is mounted at the base itself, so folders that are missing are passed over
+        for depth in range(len(parts), -1, -1):
+            limit = _read_cgroup(base.joinpath(*parts[:depth]), *names)
+            if limit is not None:
+                found.append(limit)
+    return found
+
+
+def _read_cgroup(folder: Path, limit_name: str, usage_name: str, reclaimable_name: str) -> tuple[int, int] | None:
+    try:
+        limit = (folder / limit_name).read_text().strip()
+        used = int((folder / usage_name).read_text())
+        fields = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    if limit == "max" or int(limit) >= 1 << 60:  # version 1 says "none" with a huge number
+        return None
+    return int(limit), used - min(used, int(fields.get(reclaimable_name, 0)))

@@ -35,7 +35,7 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
     model = resolve_model(options, reasons)
     return Config(
         model=model,
-        cache=decide_cache(options, model, reasons),
+        cache=decide_cache(options, model, machine, reasons),
         scheduler=decide_scheduler(options, model, usage, reasons),
         device=device,
         parallel=parallel,
@@ -166,13 +166,10 @@ def decide_parallel(options: Options, reasons: list[str]) -> ParallelConfig:
     return ParallelConfig(tensor_parallel_size=1, executor="processes" if backend == "mp" else "in_process", core_in_process=alone)
 
 
-def decide_cache(options: Options, model: ModelConfig, reasons: list[str]) -> CacheConfig:
+def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, reasons: list[str]) -> CacheConfig:
     utilization = options.gpu_memory_utilization
     if utilization is None:
-        utilization = CPU_UTILIZATION
-        reasons.append(
-            f"gpu_memory_utilization = {utilization}: a CPU's memory is shared with the rest of the machine (a GPU gets {GPU_UTILIZATION})"
-        )
+        utilization = default_utilization(machine, reasons)
     if not 0.0 < utilization <= 1.0:
         raise ConfigError(f"gpu_memory_utilization must be in (0, 1], not {utilization}")
     block_size = options.block_size or CPU_BLOCK_SIZE
@@ -196,6 +193,20 @@ def decide_cache(options: Options, model: ModelConfig, reasons: list[str]) -> Ca
         prefix_caching=options.enable_prefix_caching is not False,
         hash_algorithm=options.prefix_caching_hash_algo,
     )
+
+
+def default_utilization(machine: MachineFacts, reasons: list[str]) -> float:
+    """A CPU's memory is shared with the rest of the machine: half of it, or most of what is free where that is less."""
+    if machine.device != "cpu":
+        reasons.append(f"gpu_memory_utilization = {GPU_UTILIZATION}: a GPU is octavo's own")
+        return GPU_UTILIZATION
+    free = int(90 * machine.available_bytes / machine.total_bytes) / 100
+    if free < CPU_UTILIZATION:
+        utilization = max(free, 0.01)
+        reasons.append(f"gpu_memory_utilization = {utilization}: most of what is free; the rest of the machine uses the other memory")
+        return utilization
+    reasons.append(f"gpu_memory_utilization = {CPU_UTILIZATION}: a CPU's memory is shared with the rest of the machine")
+    return CPU_UTILIZATION
 
 
 def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons: list[str]) -> SchedulerConfig:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from octavo.config import machine
 from octavo.config.config import DeviceConfig
 from octavo.device import memory
 
@@ -28,10 +29,10 @@ class Cpu:
         self.description = f"{_processor_name()}, {threads} threads"
 
     def total_bytes(self) -> int:
-        return memory.total_bytes()
+        return machine.total_bytes()
 
     def available_bytes(self) -> int:
-        return memory.available_bytes()
+        return machine.available_bytes()
 
     def used_bytes(self) -> int:
         """Anonymous memory of this process, after free lists of the C library went back to the system."""

@@ -1,4 +1,4 @@
-"""Memory of the host: buffers on huge pages, how much there is, how much of it this process holds."""
+"""Memory of the host: buffers on huge pages, and how much of it this process holds. How much there is, config/machine.py says."""
 
 import mmap
 import os
@@ -44,18 +44,6 @@ def rss_anon_bytes() -> int:
     return int(psutil.Process().memory_info().rss)  # no /proc: everything resident is the nearest figure
 
 
-def total_bytes(root: Path = Path("/")) -> int:
-    """Memory of the machine, or the lowest limit of the cgroups around this process where that is less."""
-    total = _machine(root, "MemTotal")
-    return min([total, *(limit for limit, _ in _cgroup_limits(root))])
-
-
-def available_bytes(root: Path = Path("/")) -> int:
-    """What can be allocated without swapping: MemAvailable, or what the cgroups around this process leave where that is less."""
-    available = _machine(root, "MemAvailable")
-    return max(0, min([available, *(limit - used for limit, used in _cgroup_limits(root))]))
-
-
 def drop_file_pages(path: str | os.PathLike[str]) -> None:
     """Tell the system that the cached pages of a file are not needed again. A hint: it may do nothing."""
     if not hasattr(os, "posix_fadvise"):
@@ -65,51 +53,3 @@ def drop_file_pages(path: str | os.PathLike[str]) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
-
-
-def _machine(root: Path, key: str) -> int:
-    try:
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            name, _, rest = line.partition(":")
-            if name == key:
-                return int(rest.split()[0]) * 1024
-    except OSError:
-        pass
-    memory = psutil.virtual_memory()
-    return int(memory.total if key == "MemTotal" else memory.available)
-
-
-def _cgroup_limits(root: Path) -> list[tuple[int, int]]:
-    """(limit, memory in use that cannot be reclaimed) of each cgroup around this process that has a limit, versions 1 and 2."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            base, names = root / "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        parts = [part for part in path.split("/") if part and part != ".."]
-        # inside a container the path may name a folder that is mounted at the base itself, so folders that are missing are passed over
-        for depth in range(len(parts), -1, -1):
-            limit = _read_cgroup(base.joinpath(*parts[:depth]), *names)
-            if limit is not None:
-                found.append(limit)
-    return found
-
-
-def _read_cgroup(folder: Path, limit_name: str, usage_name: str, reclaimable_name: str) -> tuple[int, int] | None:
-    try:
-        limit = (folder / limit_name).read_text().strip()
-        used = int((folder / usage_name).read_text())
-        fields = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):
-        return None
-    if limit == "max" or int(limit) >= 1 << 60:  # version 1 says "none" with a huge number
-        return None
-    return int(limit), used - min(used, int(fields.get(reclaimable_name, 0)))

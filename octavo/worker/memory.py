@@ -4,7 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from octavo.device import memory
+from octavo import environment
+from octavo.config import machine
 from octavo.device.device import Device
 from octavo.errors import MemoryPlanError
 from octavo.logging import get_logger
@@ -26,8 +27,7 @@ class Reservation:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-        self._directory = directory or Path(base) / f"octavo-memory-{os.getuid() if hasattr(os, 'getuid') else 0}"
+        self._directory = directory or environment.runtime_root() / f"octavo-memory-{os.getuid() if hasattr(os, 'getuid') else 0}"
         self._path: Path | None = None
         self._descriptor = -1
 
@@ -173,7 +173,7 @@ def loading_error(error: BaseException, ledger: Ledger) -> MemoryPlanError:
     """The error for memory that ran out while the model was being loaded."""
     return MemoryPlanError(
         f"out of memory while loading the model (weights {gib(ledger.weights_bytes)}, arena {gib(ledger.arena_bytes)}; "
-        f"{gib(memory.available_bytes())} is free now): {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+        f"{gib(machine.available_bytes())} is free now): {str(error).splitlines()[0] if str(error) else type(error).__name__}",
         "stop other processes that use the memory, choose a smaller model, or lower --max-num-batched-tokens",
     )
 

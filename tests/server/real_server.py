@@ -131,7 +131,9 @@ class RealServer:
 
     def left_over(self) -> list[str]:
         """Files in the temporary folder."""
-        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if not path.is_dir() or "memory" not in str(path))
+        return sorted(
+            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if not path.is_dir() or "memory" not in str(path)
+        )
 
     def close(self) -> None:
         if self.process.poll() is None:

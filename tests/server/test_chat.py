@@ -166,7 +166,7 @@ async def test_content_parts_are_text_and_continuing_goes_on_in_the_last_message
         ({"messages": MESSAGES, "stop": [None]}, 400, "stop", ""),
         ({"messages": MESSAGES, "stop_token_ids": [None]}, 400, "stop_token_ids", ""),
         ({"messages": MESSAGES, "top_logprobs": 2}, 400, "top_logprobs", "logprobs=true"),
-        ({"messages": MESSAGES, "logprobs": True, "top_logprobs": 1_000_000}, 400, "logprobs", "at most 20"),
+        ({"messages": MESSAGES, "logprobs": True, "top_logprobs": 1_000_000}, 400, "top_logprobs", "at most 20"),
         ({"messages": MESSAGES, "max_tokens": 0}, 400, "max_tokens", "at least 1"),
         ({"messages": MESSAGES, "min_tokens": 9, "max_tokens": 3}, 400, "min_tokens", "exceed"),
         ({"messages": MESSAGES, "stream_options": {"include_usage": True}}, 400, "stream_options", "stream=true"),

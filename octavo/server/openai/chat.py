@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ from octavo.server.state import ServerState
 from octavo.text.tokenizer import Tokenizer
 
 router = APIRouter()
+_WRITTEN = {"prompt": "messages", "logprobs": "top_logprobs"}  # parameter of the engine -> the field of a chat request that it comes from
 
 
 @router.post("/v1/chat/completions", response_model=None, openapi_extra=schema(ChatRequest))
@@ -50,10 +52,11 @@ async def chat_completions(request: Request) -> Response:
     chat = Chat(state, llm, body, name, f"chatcmpl-{body.request_id or request.state.request_id}")
     prompt = await chat.prompt()
     if body.use_beam_search:
-        search = llm.beam_search(prompt, serving.beam_params(body, chat.max_tokens or 2**31), chat.id, priority=body.priority)
+        beam = serving.beam_params(body, chat.max_tokens or 2**31)
+        search = partial(llm.beam_search, prompt, beam, chat.id, priority=body.priority)
         if body.stream:
             return EventStream(serving.guarded(chat.events(serving.single(search))), [])
-        return await serving.answer(request, chat.whole(search))
+        return await serving.answer(request, chat.whole(search()))
     stream = await chat.start(prompt)
     if body.stream:
         return EventStream(serving.guarded(chat.events(stream)), [stream])
@@ -90,13 +93,14 @@ class Chat:
         return serving.sampling_params(body, self._llm.config.model.default_sampling, self.max_tokens, logprobs, body.prompt_logprobs)
 
     async def start(self, prompt: EncodedPrompt) -> RequestStream:
-        """Hand the request to the engine. What is wrong with the prompt is wrong with the messages."""
+        """Hand the request to the engine. What is wrong is named as this endpoint's clients write it."""
         try:
             return await self._llm.add_request(self.id, prompt, self.params(), priority=self._body.priority)
         except RequestError as error:
-            if error.parameter == "prompt":
-                raise RequestError(error.fact, error.hint, "messages") from None
-            raise
+            if (name := _WRITTEN.get(error.parameter or "")) is None:
+                raise
+            fact = error.fact.replace(f"{error.parameter}:", f"{name}:", 1)
+            raise RequestError(fact, error.hint, name) from None
 
     async def prompt(self) -> EncodedPrompt:
         """The conversation as the chat template has it."""

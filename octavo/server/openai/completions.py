@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -70,8 +71,8 @@ class Completions:
         body = self._body
         if body.use_beam_search:
             beam = serving.beam_params(body, body.max_tokens)
-            searches = [self._llm.beam_search(p, beam, self.id, priority=body.priority) for p in self._prompts]
-            return [], [serving.single(search) for search in searches]
+            search = partial(self._llm.beam_search, params=beam, request_id=self.id, priority=body.priority)
+            return [], [serving.single(partial(search, prompt)) for prompt in self._prompts]
         params = self._params()
         if params is None:
             return [], [_prompt_alone(self.id, p, body.n) for p in self._prompts]

@@ -1,7 +1,7 @@
 """Serving: what chat and completions share: the model's name, parameters of the engine, logprobs, errors in a stream."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from fastapi import Request
@@ -13,7 +13,7 @@ from octavo.frontend.stream import RequestStream
 from octavo.logging import get_logger
 from octavo.protocol.outputs import Logprob, LogprobsOnePosition, RequestOutput
 from octavo.protocol.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
-from octavo.server.errors import ErrorBody, UnknownModelError, info_of
+from octavo.server.errors import CLIENT_LEFT, ErrorBody, UnknownModelError, info_of
 from octavo.server.openai.protocol import GenerationRequest
 from octavo.server.sse import DONE, event, left
 from octavo.server.state import ServerState, run_until
@@ -21,7 +21,6 @@ from octavo.server.state import ServerState, run_until
 logger = get_logger(__name__)
 
 _PARAMETERS = frozenset(SamplingParams.__struct_fields__)
-CLIENT_LEFT = 499  # nobody reads it; the access log does
 
 
 def model_name(state: ServerState, asked: str | None) -> str:
@@ -157,6 +156,6 @@ async def interleaved(sources: Sequence[AsyncIterator[RequestOutput]]) -> AsyncG
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def single(work: Awaitable[RequestOutput]) -> AsyncGenerator[RequestOutput, None]:
-    """A source of one output, for what cannot be streamed."""
-    yield await work
+async def single(begin: Callable[[], Awaitable[RequestOutput]]) -> AsyncGenerator[RequestOutput, None]:
+    """A source of one output, for what cannot be streamed. It begins when it is first read, if ever."""
+    yield await begin()

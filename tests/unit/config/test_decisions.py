@@ -11,7 +11,7 @@ from octavo.config.machine import MachineFacts
 from octavo.config.options import Options
 from octavo.errors import ConfigError, UnsupportedModelError
 
-MACHINE = MachineFacts(cores=4)
+MACHINE = MachineFacts(cores=4, total_bytes=100, available_bytes=80)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,18 @@ def test_refusals(options: dict[str, Any], match: str) -> None:
 
     def decide() -> None:
         resolve.decide_scheduler(typed, model, "llm", [])
-        resolve.decide_cache(typed, model, [])
+        resolve.decide_cache(typed, model, MACHINE, [])
         resolve.decide_device(typed, MACHINE, [])
         resolve.decide_parallel(typed, [])
 
     with pytest.raises(ConfigError, match=match):
         decide()
+
+
+@pytest.mark.parametrize(("available", "utilization"), [(80, 0.5), (60, 0.5), (40, 0.36), (0, 0.01)])
+def test_default_utilization_is_half_or_most_of_what_is_free(available: int, utilization: float) -> None:
+    machine = MachineFacts(cores=1, total_bytes=100, available_bytes=available)
+    assert resolve.decide_cache(Options(), _model(8192), machine, []).memory_utilization == utilization
 
 
 def test_quantization_is_refused_by_name() -> None:

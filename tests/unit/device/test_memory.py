@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.config import machine as facts
 from octavo.device import memory
 
 MIB = 1024**2
@@ -51,8 +52,8 @@ def _cgroup(folder: Path, **files: str) -> None:
 
 
 def test_without_a_cgroup_the_machine_counts(machine: Path) -> None:
-    assert memory.total_bytes(machine) == 16 * MIB
-    assert memory.available_bytes(machine) == 8 * MIB
+    assert facts.total_bytes(machine) == 16 * MIB
+    assert facts.available_bytes(machine) == 8 * MIB
 
 
 def test_a_limit_of_version_2_counts_and_page_cache_in_it_is_free(machine: Path) -> None:
@@ -60,16 +61,16 @@ def test_a_limit_of_version_2_counts_and_page_cache_in_it_is_free(machine: Path)
     _cgroup(
         machine / "sys/fs/cgroup/a/b", memory__max=f"{6 * MIB}\n", memory__current=f"{5 * MIB}\n", memory__stat=f"inactive_file {2 * MIB}\n"
     )
-    assert memory.total_bytes(machine) == 6 * MIB
-    assert memory.available_bytes(machine) == 3 * MIB
+    assert facts.total_bytes(machine) == 6 * MIB
+    assert facts.available_bytes(machine) == 3 * MIB
 
 
 def test_the_limit_of_a_parent_counts_too(machine: Path) -> None:
     (machine / "proc/self/cgroup").write_text("0::/a/b\n")
     _cgroup(machine / "sys/fs/cgroup/a/b", memory__max="max\n", memory__current="1\n", memory__stat="inactive_file 0\n")
     _cgroup(machine / "sys/fs/cgroup/a", memory__max=f"{2 * MIB}\n", memory__current=f"{MIB}\n", memory__stat="inactive_file 0\n")
-    assert memory.total_bytes(machine) == 2 * MIB
-    assert memory.available_bytes(machine) == MIB
+    assert facts.total_bytes(machine) == 2 * MIB
+    assert facts.available_bytes(machine) == MIB
 
 
 def test_a_limit_of_version_1_counts_and_its_huge_number_means_none(machine: Path) -> None:
@@ -77,12 +78,12 @@ def test_a_limit_of_version_1_counts_and_its_huge_number_means_none(machine: Pat
     files = {"memory__usage_in_bytes": f"{MIB}\n", "memory__stat": "total_inactive_file 0\n"}
     _cgroup(machine / "sys/fs/cgroup/memory/box", memory__limit_in_bytes=f"{4 * MIB}\n", **files)
     _cgroup(machine / "sys/fs/cgroup/memory", memory__limit_in_bytes="9223372036854771712\n", **files)
-    assert memory.total_bytes(machine) == 4 * MIB
-    assert memory.available_bytes(machine) == 3 * MIB
+    assert facts.total_bytes(machine) == 4 * MIB
+    assert facts.available_bytes(machine) == 3 * MIB
 
 
 def test_a_folder_mounted_from_outside_is_found_at_the_base(machine: Path) -> None:
     (machine / "proc/self/cgroup").write_text("0::/docker/0123\n")
     _cgroup(machine / "sys/fs/cgroup", memory__max=f"{MIB}\n", memory__current=f"{2 * MIB}\n", memory__stat="inactive_file 0\n")
-    assert memory.total_bytes(machine) == MIB
-    assert memory.available_bytes(machine) == 0
+    assert facts.total_bytes(machine) == MIB
+    assert facts.available_bytes(machine) == 0
