@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # the two engines take turns: neither may spin while the other works
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as in octavo's own processes: while one engine works, the other's threads sleep
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch

@@ -1,6 +1,9 @@
 """Fixtures that several rooms share: the small real model, fetched once."""
 
+import os
 from pathlib import Path
+
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as in our own processes; read when torch loads
 
 import pytest
 

@@ -11,6 +11,8 @@ from octavo import environment
 from octavo.cli.parser import Parser
 from octavo.errors import OctavoError
 
+_LOOK = "the server's log may say why"
+
 
 class ServerError(OctavoError, RuntimeError):
     """The server refused, or could not be reached."""
@@ -32,7 +34,7 @@ class Server:
         return [str(m["id"]) for m in json.load(with_body)["data"]]
 
     def stream(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The chunks of a streamed chat completion."""
+        """The chunks of a streamed chat completion. Raises ServerError if it breaks off."""
         response = self._request("POST", "/chat/completions", body | {"stream": True})
         try:
             for line in response:
@@ -46,8 +48,11 @@ class Server:
                 if "error" in chunk:
                     raise ServerError(chunk["error"].get("message", "the server ended the stream"))
                 yield chunk
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"the answer broke off: {error!r}", _LOOK) from None
         finally:
             response.close()
+        raise ServerError("the answer broke off", _LOOK)
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> http.client.HTTPResponse:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
@@ -55,7 +60,7 @@ class Server:
         try:
             connection.request(method, self._parts.path.rstrip("/") + path, json.dumps(body) if body is not None else None, self._headers)
             response = connection.getresponse()
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"no server answers at {self.url}: {error}", "start one with `octavo serve smollm2`, or pass --url") from None
         if response.status != 200:
             text = response.read().decode(errors="replace")
@@ -118,5 +123,9 @@ def answer(server: Server, model: str, messages: list[dict[str, str]]) -> str:
                     print(text, end="", flush=True)
     except KeyboardInterrupt:
         print(" [stopped]", end="", file=sys.stderr)
+    except ServerError:
+        if parts:
+            print(flush=True)
+        raise
     print()
     return "".join(parts)

@@ -71,7 +71,7 @@ class ProcessConnection:
         self._directory = launcher.socket_directory()
         addresses = [f"ipc://{self._directory}/to-core", f"ipc://{self._directory}/from-core"]
         try:
-            self._outbox.bind(addresses[0])
+            launcher.connect_outbox(self._outbox, addresses[0])
             self._inbox.bind(addresses[1])
             self._wake_receiver.bind("inproc://wake")
             self._wake_sender.connect("inproc://wake")

@@ -11,6 +11,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+import zmq
+
 import octavo
 from octavo.errors import EngineDeadError, MemoryPlanError, OctavoError
 
@@ -111,8 +113,9 @@ def launch(name: str, target: str, arguments: list[str], directory: Path) -> Chi
     ours, theirs = socket.socketpair()
     # -P: a file in the current folder must not stand in for a library
     command = [sys.executable, "-P", "-m", "octavo.engine.child", target, str(theirs.fileno()), str(directory), *arguments]
-    # a team of threads that spins while it waits would take the processor from the other processes; read by OpenMP when torch loads
-    variables = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+    # threads of the pool spin for about 20 us between two kernels of a step and sleep between steps: sleeping between kernels costs as
+    # much as a small model's arithmetic, spinning longer takes cores from whoever else has work; read when torch loads
+    variables = {"GOMP_SPINCOUNT": "5000", **os.environ}
     paths = [str(Path(octavo.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in dict.fromkeys(paths) if path)
     try:
@@ -123,6 +126,13 @@ def launch(name: str, target: str, arguments: list[str], directory: Path) -> Chi
     finally:
         theirs.close()
     return Child(name, process, ours)
+
+
+def connect_outbox(outbox: "zmq.Socket[bytes]", address: str) -> None:
+    """Aim a socket at what a child will bind. A send then never waits, whether the child is there yet or is there no more; one that is
+    bound would wait for ever for a child that is dead, whose death is seen by its `life` only."""
+    outbox.setsockopt(zmq.RECONNECT_IVL, 5)  # milliseconds
+    outbox.connect(address)
 
 
 def socket_directory() -> Path:

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     inbox.setsockopt(zmq.RCVHWM, 0)
     outbox.setsockopt(zmq.SNDHWM, 0)
     outbox.setsockopt(zmq.LINGER, 1000)
-    inbox.connect(receive_from)
+    inbox.bind(receive_from)
     outbox.connect(send_to)
     config = msgspec.msgpack.decode(inbox.recv(), type=Config)
     logging.configure(config.log_level, "core")

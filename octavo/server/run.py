@@ -176,7 +176,7 @@ class _Life:
             if not await llm.wait_for_requests_to_drain(timeout):
                 logger.warning("%d requests did not finish in %g s", llm.num_unfinished, timeout)
         llm.abort_all(OverloadedError(Phase.DRAINING.value))
-        self._end(0)
+        self._end(EXIT_FAILED if llm.errored else 0)
 
     def _force(self) -> None:
         print("stopping now", file=sys.stderr, flush=True)

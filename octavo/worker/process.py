@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> None:
     context = zmq.Context()
     inbox = context.socket(zmq.PULL)
     inbox.setsockopt(zmq.RCVHWM, 0)
-    inbox.connect(receive_from)
+    inbox.bind(receive_from)
     logging.configure(process_name="worker")
     compute = ComputeThread(_Sender(context, send_to))
     try:

@@ -1,6 +1,9 @@
 """LLM over the real engine and the script model: every parameter, seen in the answer. The model's table is the oracle of all numbers."""
 
 import math
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -397,7 +400,9 @@ def test_gauges_are_those_of_now(scripted: Scripted) -> None:
     assert scripted.answer("say o", stop="tick tock", max_tokens=None).outputs[0].finish_reason == "stop"
     assert scripted.gauges() == [0, 0, 0]  # although nobody has read what the engine said of the end
     scripted.llm.enqueue("say o", SamplingParams(temperature=0, max_tokens=400))
-    running, waiting, usage = scripted.gauges()
+    while (now := scripted.gauges())[0] == 0:
+        assert now == [0, 1, 0]  # it is not planned yet
+    running, waiting, usage = now
     assert (running, waiting) == (1, 0)
     assert usage is not None
     assert usage > 0
@@ -451,6 +456,15 @@ def test_what_is_wrong_is_named_before_anything_runs(scripted: Scripted, prompt:
     with pytest.raises(RequestError) as caught:
         scripted.answers(["say p", prompt], **params)
     assert caught.value.parameter == parameter
+    assert scripted.answer("say p").outputs[0].text == TEXTS["p"]
+
+
+def test_ctrl_c_drops_what_runs_and_the_next_call_works(scripted: Scripted) -> None:
+    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        scripted.answers(["say o"] * 400, max_tokens=400)
+    assert scripted.gauges() == [0, 0, 0]
     assert scripted.answer("say p").outputs[0].text == TEXTS["p"]
 
 

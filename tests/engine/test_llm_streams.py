@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -113,7 +114,7 @@ async def test_three_ways_to_take_an_answer_give_one_answer(engine: Engine, key:
     (final,) = await engine.outputs(f"say {key}", KINDS.FINAL_ONLY, **params)
     assert joined(deltas) == growing[-1].outputs[0] == final.outputs[0]
     texts = [output.outputs[0].text for output in growing]
-    assert all(later.startswith(earlier) for earlier, later in zip(texts, texts[1:]))
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
     assert [output.finished for output in deltas] == [False] * (len(deltas) - 1) + [True]
 
 
@@ -214,6 +215,5 @@ async def test_an_engine_that_cannot_start_says_so_every_time(engine: Engine) ->
     llm = AsyncLLM(resolve(options, "server"))
     for _ in range(2):
         with pytest.raises(MemoryPlanError, match="--kv-cache-memory-bytes"):
-            async for _ in llm.generate("say p", SamplingParams(), "one"):
-                pytest.fail("there is no engine")
+            await anext(llm.generate("say p", SamplingParams(), "one"))
     await llm.shutdown()

@@ -1,4 +1,4 @@
-"""The tiny tokenizer and a real server, each once a session."""
+"""The tiny tokenizer, once a session, and a real server, once a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.from_folder(write_tokenizer(folder))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """`octavo serve` over the script model, for tests that leave it as they found it."""
     server = RealServer(write_model(tmp_path_factory.mktemp("script")), *SMALL, "--enable-prompt-tokens-details")

@@ -130,10 +130,9 @@ class RealServer:
         return code
 
     def left_over(self) -> list[str]:
-        """Files in the temporary folder."""
-        return sorted(
-            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if not path.is_dir() or "memory" not in str(path)
-        )
+        """Files in the temporary folder, and folders other than the one in which instances tell each other of their memory."""
+        found = [path for path in self.folder.rglob("*") if path.is_file() or not path.name.startswith("octavo-memory")]
+        return sorted(str(path.relative_to(self.folder)) for path in found)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -167,15 +166,19 @@ class Reading(threading.Thread):
         self.began = threading.Event()
         self.status = 0
         self.text = ""
+        self.broken: httpx.TransportError | None = None  # the connection ended before the answer did
         self.start()
 
     def run(self) -> None:
         url, body = self._request
-        with httpx.stream("POST", url, json=body, timeout=60) as response:
-            self.status = response.status_code
-            for part in response.iter_text():
-                self.text += part
-                self.began.set()
+        try:
+            with httpx.stream("POST", url, json=body, timeout=60) as response:
+                self.status = response.status_code
+                for part in response.iter_text():
+                    self.text += part
+                    self.began.set()
+        except httpx.TransportError as error:
+            self.broken = error
 
     @property
     def events(self) -> list[Any]:

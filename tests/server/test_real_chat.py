@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +74,30 @@ def test_a_refusal_does_not_end_a_conversation(real_server: RealServer) -> None:
     assert code == 0
     assert out.endswith(f"> {TEXTS['p']}\n> ")
     assert "context" in errors
+    assert "Traceback" not in errors
+
+
+PIECE = b'data: {"choices": [{"delta": {"content": "half of"}}]}\n\n'
+CHUNK = f"{len(PIECE):x}\r\n".encode() + PIECE + b"\r\n"
+
+
+@pytest.mark.parametrize("ending", [b"", b"5\r\nda", b"0\r\n\r\n"])
+def test_an_answer_that_breaks_off_is_no_answer(ending: bytes) -> None:
+    """The server dies between two chunks, within one, or ends the answer in order but too early."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + CHUNK + ending)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        code, out, errors = Conversation(f"http://127.0.0.1:{listener.getsockname()[1]}", "--model-name", "m", "-q", "hello").end()
+        serving.join()
+    assert (code, out) == (1, "half of\n")
+    assert "the answer broke off" in errors
     assert "Traceback" not in errors
 
 

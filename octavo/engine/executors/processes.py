@@ -39,7 +39,7 @@ class Processes:
         self._directory = launcher.socket_directory()
         addresses = [f"ipc://{self._directory}/to-worker", f"ipc://{self._directory}/from-worker"]
         try:
-            self._outbox.bind(addresses[0])
+            launcher.connect_outbox(self._outbox, addresses[0])
             self._inbox.bind(addresses[1])
             self._worker = launcher.launch("worker", "worker.process", addresses, self._directory)
             self._poller.register(self._inbox, zmq.POLLIN)

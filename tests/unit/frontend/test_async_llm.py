@@ -198,7 +198,7 @@ async def test_the_loop_goes_on_while_a_long_text_is_encoded(tokenizer: Tokenize
             turns += 1
             await asyncio.sleep(0)
     assert len(encoding.result().token_ids) >= 400_000
-    assert turns > 100
+    assert turns > 10  # one that encoded on the loop itself would turn once
 
 
 async def test_beam_search_on_the_scripted_engine(tokenizer: Tokenizer) -> None:
