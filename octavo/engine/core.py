@@ -12,7 +12,8 @@ from octavo.config.config import Config
 from octavo.config.lengths import derived_max_model_len
 from octavo.engine.executors.executor import Executor
 from octavo.errors import ConfigError, EngineDeadError, OctavoError
-from octavo.kvcache.plan import blocks_for, cache_tokens, check_max_model_len, fit_max_model_len, gib, no_memory, plan_cache
+from octavo.kvcache.plan import blocks_for, bytes_for, cache_tokens, check_max_model_len, fit_max_model_len, gib, no_memory, plan_cache
+from octavo.kvcache.remedies import raise_cache_bytes, raise_num_blocks, raise_utilization
 from octavo.kvcache.specs import CachePlan
 from octavo.kvcache.worker_facts import WorkerFacts
 from octavo.logging import get_logger
@@ -230,23 +231,36 @@ def make_plan(config: Config, worker: WorkerFacts) -> tuple[CachePlan, Config]:
             f"use a --block-size that is a multiple of {worker.block_multiple}",
         )
     budget = cache_budget(config, worker)
-    plan = plan_cache(worker.states, cache.block_size, budget, num_blocks_override=cache.num_blocks_override)
     length = config.model.max_model_len
+    larger = larger_cache(config, worker, 1 if config.model.is_max_model_len_auto else length)
+    plan = plan_cache(worker.states, cache.block_size, budget, num_blocks_override=cache.num_blocks_override, larger=larger)
     if not config.model.is_max_model_len_auto:
-        check_max_model_len(plan, chunk, length)
+        check_max_model_len(plan, chunk, length, larger)
         return plan, config
     upper = length or derived_max_model_len(config.model.hf_config)
     if not upper:
         raise ConfigError("the model's configuration does not tell its context length", "pass --max-model-len")
     length = fit_max_model_len(plan, chunk, upper)
     if length == 0:
-        raise no_memory(budget)
+        raise no_memory(budget, larger)
     size = f"{gib(plan.total_bytes)} GiB {config.device.device.upper()}"
     if length < upper:
         logger.info("Auto-fit max_model_len: reduced from %d to %d to fit in available KV cache memory (%s)", upper, length, size)
     else:
         logger.info("Auto-fit max_model_len: full model context length %d fits in available KV cache memory (%s)", length, size)
     return plan, msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, max_model_len=length))
+
+
+def larger_cache(config: Config, worker: WorkerFacts, length: int) -> str:
+    """What to do for a cache that has room for one request of so many tokens: the flag that decides its size, and the value."""
+    least = plan_cache(worker.states, config.cache.block_size, 0, num_blocks_override=2)
+    needed = bytes_for(least, length, config.scheduler.max_num_batched_tokens)
+    if config.cache.num_blocks_override is not None:
+        return raise_num_blocks(needed // least.block_bytes)
+    if config.cache.memory_bytes is not None:
+        return raise_cache_bytes(needed)
+    wanted = worker.runtime_bytes + worker.weights_bytes + worker.arena_bytes + needed
+    return raise_utilization(wanted, worker.device_available_bytes, worker.device_total_bytes)
 
 
 def cache_budget(config: Config, worker: WorkerFacts) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -184,14 +184,27 @@ class AsyncLLM:
     async def beam_search(
         self, prompt: Prompt | EncodedPrompt, params: BeamSearchParams, request_id: str, *, priority: int = 0
     ) -> RequestOutput:
-        """The best params.beam_width sequences, as the outputs of one request."""
+        """The best params.beam_width sequences, as the outputs of one request. Raises as generate() does."""
+        return await (await self.prepare_beam_search(prompt, params, request_id, priority=priority))()
+
+    async def prepare_beam_search(
+        self, prompt: Prompt | EncodedPrompt, params: BeamSearchParams, request_id: str, *, priority: int = 0
+    ) -> Callable[[], Coroutine[Any, Any, RequestOutput]]:
+        """Check a beam search as add_request() checks a request; nothing is computed before what is returned is called."""
         await self._ready()
+        self.check_admission()
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt)
         room = self.facts.max_model_len - len(encoded.token_ids)
         if room < 1:
             raise too_long(self.facts.max_model_len, len(encoded.token_ids))
         search = BeamSearch(encoded.token_ids, params, self.config.model.eos_token_ids, min(params.max_tokens, room))
         sampling = search.sampling_params(self.config.model.vocab_size)
+        self.inputs.prepare(request_id, encoded, sampling, priority=priority, is_internal=True)  # what is wrong with the first round
+        return partial(self._search, search, encoded, sampling, request_id, priority)
+
+    async def _search(
+        self, search: BeamSearch, encoded: EncodedPrompt, sampling: SamplingParams, request_id: str, priority: int
+    ) -> RequestOutput:
         while not search.is_done:
             rounds = [self._next_logprobs(request_id, tokens, sampling, encoded.cache_salt, priority) for tokens in search.running()]
             search.advance(await _all_of(rounds))

@@ -7,13 +7,17 @@ from octavo.errors import ConfigError, MemoryPlanError, UnsupportedModelError
 from octavo.kvcache.kind import kind_of
 from octavo.kvcache.specs import CachePlan, Group, LayerState, StateSpec
 
+LARGER = "raise --gpu-memory-utilization or --kv-cache-memory-bytes"  # where nobody knows by how much
 
-def plan_cache(states: Sequence[LayerState], block_size: int, budget_bytes: int, *, num_blocks_override: int | None = None) -> CachePlan:
+
+def plan_cache(
+    states: Sequence[LayerState], block_size: int, budget_bytes: int, *, num_blocks_override: int | None = None, larger: str = LARGER
+) -> CachePlan:
     """The largest cache that fits in budget_bytes, or one of num_blocks_override blocks whatever it takes.
 
     Layers of equal spec go into groups of an equal number of slots, in the order of the layers, so that a block is as large in every group
-    and all groups draw from one pool. Raises MemoryPlanError if not even one block fits, ConfigError for a block size that does not suit a
-    layer, UnsupportedModelError for a model that keeps no state.
+    and all groups draw from one pool. larger: how to get a larger cache, for the error. Raises MemoryPlanError if not even one block
+    fits, ConfigError for a block size that does not suit a layer, UnsupportedModelError for a model that keeps no state.
     """
     if num_blocks_override is not None and num_blocks_override < 2:
         raise ConfigError(f"a cache of {num_blocks_override} blocks has none to use: block 0 belongs to nobody", "ask for 2 blocks or more")
@@ -33,7 +37,7 @@ def plan_cache(states: Sequence[LayerState], block_size: int, budget_bytes: int,
     page_bytes = max(kind_of(spec).page_bytes(spec, block_size) for spec in by_spec)
     num_blocks = budget_bytes // (slots * page_bytes) if num_blocks_override is None else num_blocks_override
     if num_blocks < 2:  # the null block and one to use
-        raise no_memory(budget_bytes)
+        raise no_memory(budget_bytes, larger)
     return CachePlan(block_size=block_size, num_blocks=num_blocks, slots=slots, page_bytes=page_bytes, groups=groups)
 
 
@@ -60,6 +64,11 @@ def blocks_for(plan: CachePlan, num_tokens: int, max_num_batched_tokens: int) ->
     return sum(kind_of(group.spec)(group.spec, plan.block_size).blocks_for(num_tokens, max_num_batched_tokens) for group in plan.groups)
 
 
+def bytes_for(plan: CachePlan, num_tokens: int, max_num_batched_tokens: int) -> int:
+    """Size of the smallest cache that one request of num_tokens has room in; with the null block."""
+    return (blocks_for(plan, num_tokens, max_num_batched_tokens) + 1) * plan.block_bytes
+
+
 def cache_tokens(plan: CachePlan, max_model_len: int, max_num_batched_tokens: int) -> tuple[int, float]:
     """(tokens, concurrency): how many requests of max_model_len the pool holds, and that number times max_model_len.
 
@@ -81,30 +90,29 @@ def fit_max_model_len(plan: CachePlan, max_num_batched_tokens: int, upper: int) 
     return fits
 
 
-def check_max_model_len(plan: CachePlan, max_num_batched_tokens: int, max_model_len: int) -> None:
-    """Raise MemoryPlanError, with both sizes and the longest length that fits, if a request of max_model_len does not fit."""
-    needed = blocks_for(plan, max_model_len, max_num_batched_tokens) + 1
-    if needed <= plan.num_blocks:
+def check_max_model_len(plan: CachePlan, max_num_batched_tokens: int, max_model_len: int, larger: str = LARGER) -> None:
+    """Raise MemoryPlanError, with both sizes and the longest length that fits, if a request of max_model_len does not fit.
+
+    larger: how to get a cache that is large enough.
+    """
+    needed = bytes_for(plan, max_model_len, max_num_batched_tokens)
+    if needed <= plan.total_bytes:
         return
     longest = fit_max_model_len(plan, max_num_batched_tokens, max_model_len)
     fact = (
-        f"one request of max_model_len {max_model_len} needs {gib(needed * plan.block_bytes)} GiB of KV cache, "
-        f"and {gib(plan.total_bytes)} GiB are available"
+        f"one request of max_model_len {max_model_len} needs {gib(needed)} GiB of KV cache, and {gib(plan.total_bytes)} GiB are available"
     )
     if longest > 0:
         fact += f"; the estimated maximum model length is {longest}"
     lower = f"lower --max-model-len to {longest} (or pass auto)" if longest > 0 else "lower --max-num-batched-tokens"
-    raise MemoryPlanError(
-        fact,
-        f"raise --gpu-memory-utilization (it is the share of the machine's memory on a CPU too) or --kv-cache-memory-bytes, or {lower}",
-    )
+    raise MemoryPlanError(fact, f"{larger}, or {lower}")
 
 
-def no_memory(budget_bytes: int) -> MemoryPlanError:
+def no_memory(budget_bytes: int, larger: str) -> MemoryPlanError:
     """The error for a cache that has no room at all."""
     return MemoryPlanError(
         f"no memory is left for the cache: {gib(budget_bytes)} GiB after the weights, the arena and the runtime",
-        "raise --gpu-memory-utilization (on a CPU it is the share of the machine's memory), or lower --max-num-batched-tokens",
+        f"{larger}, or lower --max-num-batched-tokens",
     )
 
 

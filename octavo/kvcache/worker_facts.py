@@ -10,7 +10,7 @@ class WorkerFacts(msgspec.Struct, kw_only=True):
     vocab_size: int
     block_multiple: int = 1  # block_size must be a multiple of this for the chosen attention back ends
     device_total_bytes: int
-    device_available_bytes: int  # when the worker started
+    device_available_bytes: int  # what the whole instance could have when the worker started
     budget_bytes: int  # what utilization allows the whole instance
     runtime_bytes: int  # interpreter, libraries, compiled kernels
     weights_bytes: int

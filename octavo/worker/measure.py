@@ -1,12 +1,12 @@
-"""How much scratch memory the largest step takes: the step itself, run on meta tensors in an arena that only counts."""
+"""How much memory a model will take, from its meta tensors: scratch of the largest step, run in an arena that only counts, and cache."""
 
 import torch
 
 from octavo.attention.batch import Batch
 from octavo.config.config import Config
 from octavo.device.arena import Arena
-from octavo.kvcache.plan import plan_cache
-from octavo.kvcache.specs import LayerState
+from octavo.kvcache.plan import bytes_for, plan_cache
+from octavo.kvcache.specs import CachePlan, LayerState
 from octavo.layers.decoder import CausalLM
 from octavo.loading.build import cache_dtype
 from octavo.sampling.pipeline import Pipeline
@@ -17,14 +17,24 @@ def measure_arena(model: CausalLM, config: Config, pipeline: Pipeline) -> int:
     """Bytes. model: finished on the meta device. What layers and back ends take grows with the numbers of tokens and rows and with the
     longest context, so one step is the largest."""
     layers = model.attention_layers()
-    states = [LayerState(name, layer.spec(cache_dtype(config))) for name, layer in layers.items()]
-    plan = plan_cache(states, config.cache.block_size, 0, num_blocks_override=2)
+    plan = _least_plan(model, config)
     pages = torch.empty(plan.num_blocks, plan.page_bytes, dtype=torch.uint8, device="meta")
     for number, group in enumerate(plan.groups):
         for name in group.layers:
             layers[name].bind(pages, number, plan.block_size)
     tokens, rows = config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs
     return _measure_step(model, config, pipeline, len(plan.groups), tokens, min(rows, tokens))
+
+
+def least_cache_bytes(model: CausalLM, config: Config) -> int:
+    """The smallest cache that the engine starts with: one request of the context length has room, or of a token if the length is open."""
+    length = 1 if config.model.is_max_model_len_auto else config.model.max_model_len
+    return bytes_for(_least_plan(model, config), length, config.scheduler.max_num_batched_tokens)
+
+
+def _least_plan(model: CausalLM, config: Config) -> CachePlan:
+    states = [LayerState(name, layer.spec(cache_dtype(config))) for name, layer in model.attention_layers().items()]
+    return plan_cache(states, config.cache.block_size, 0, num_blocks_override=2)
 
 
 def _measure_step(model: CausalLM, config: Config, pipeline: Pipeline, num_groups: int, num_tokens: int, num_rows: int) -> int:

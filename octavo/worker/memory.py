@@ -8,11 +8,13 @@ from octavo import environment
 from octavo.config import machine
 from octavo.device.device import Device
 from octavo.errors import MemoryPlanError
+from octavo.kvcache.remedies import raise_utilization
 from octavo.logging import get_logger
 
 logger = get_logger(__name__)
 
 GIB = 1024**3
+LOADING_BYTES = 192 * 1024**2  # what loading adds to the runtime, mostly compiled kernels, with room: up to 100 MiB were seen
 
 
 def gib(size_bytes: int) -> str:
@@ -116,12 +118,17 @@ class Ledger:
         return max(0, self.budget_bytes - self._fixed_bytes)
 
     @property
+    def free_bytes(self) -> int:
+        """What this instance can have in all, with what it holds at the start."""
+        return self.available_bytes + self.at_start_bytes
+
+    @property
     def _fixed_bytes(self) -> int:
         return self.runtime_bytes + self.weights_bytes + self.arena_bytes
 
     def check_device(self) -> None:
         """Before anything else: is there as much memory as the instance was told to use? Then tell others of it."""
-        free, total = self.available_bytes + self.at_start_bytes, self.total_bytes
+        free, total = self.free_bytes, self.total_bytes
         if self._cache_bytes is None and free < self.budget_bytes:
             promised = f" ({gib(self.promised_bytes)} of it promised to other octavo instances)" if self.promised_bytes else ""
             fit = max(0.0, int(free / total * 100) / 100)
@@ -133,8 +140,11 @@ class Ledger:
         if self._cache_bytes is None:
             self._reservation.take(self.budget_bytes)
 
-    def check_sizes(self, weights_bytes: int, arena_bytes: int) -> None:
-        """Before the weights are read: do they and the scratch memory of the largest step fit? Sizes are those of the meta model."""
+    def check_sizes(self, weights_bytes: int, arena_bytes: int, least_cache_bytes: int) -> None:
+        """Before the weights are read: do they and the scratch memory of the largest step fit? Sizes are those of the meta model.
+
+        least_cache_bytes: what the engine needs for the cache to start at all; the remedy reckons with it.
+        """
         self.weights_bytes, self.arena_bytes = weights_bytes, arena_bytes
         parts = f"weights {gib(weights_bytes)}, arena {gib(arena_bytes)}, runtime {gib(self.runtime_bytes)}"
         if self._cache_bytes is None:
@@ -142,11 +152,11 @@ class Ledger:
                 raise MemoryPlanError(
                     f"No available memory for the cache: {parts} fill the budget of {gib(self.budget_bytes)} "
                     f"(gpu_memory_utilization {self._utilization:g} of {gib(self.total_bytes)})",
-                    self._remedy(weights_bytes, arena_bytes),
+                    self._remedy(least_cache_bytes),
                 )
             return
         wanted = self._fixed_bytes + self._cache_bytes
-        free = self.available_bytes + self.at_start_bytes
+        free = self.free_bytes
         if wanted > free:
             raise MemoryPlanError(
                 f"{parts} and a cache of {gib(self._cache_bytes)} (--kv-cache-memory-bytes) are {gib(wanted)}, and {gib(free)} is free",
@@ -160,13 +170,10 @@ class Ledger:
         if self._cache_bytes is not None:
             self._reservation.take(self._fixed_bytes + self._cache_bytes)
 
-    def _remedy(self, weights_bytes: int, arena_bytes: int) -> str:
-        fit = (self._fixed_bytes * 1.05) / self.total_bytes
-        if fit < min(1.0, (self.available_bytes + self.at_start_bytes) / self.total_bytes):
-            raised = f"raise --gpu-memory-utilization above {fit:.2f}"
-        else:
-            raised = "choose a smaller model or a machine with more memory"
-        return f"{raised}, or lower --max-num-batched-tokens" if arena_bytes > weights_bytes / 4 else raised
+    def _remedy(self, least_cache_bytes: int) -> str:
+        wanted = self._fixed_bytes + LOADING_BYTES + least_cache_bytes
+        raised = raise_utilization(wanted, self.free_bytes, self.total_bytes)
+        return f"{raised}, or lower --max-num-batched-tokens" if self.arena_bytes > self.weights_bytes / 4 else raised
 
 
 def loading_error(error: BaseException, ledger: Ledger) -> MemoryPlanError:

@@ -5,12 +5,9 @@ from collections.abc import Callable
 from octavo.config.config import Config
 from octavo.errors import EngineDeadError
 from octavo.kvcache.specs import CachePlan
-from octavo.logging import get_logger
 from octavo.protocol.columns import pack
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.protocol.step import STORED, GroupChange, NewRow, StepPlan, StepResult
-
-logger = get_logger(__name__)
 
 _PROMPT = 17  # more than a tile, and not a multiple of one
 
@@ -65,5 +62,5 @@ def _step(run: Callable[[StepPlan], StepResult], plan: StepPlan) -> None:
     result = run(plan)
     if result.failure is not None:
         raise EngineDeadError(f"the model cannot compute: {result.failure}", "the log above has where it failed")
-    for error in result.errors:
-        logger.warning("warm-up: %s", error.message)
+    if result.errors:  # every request would end like this
+        raise EngineDeadError(f"the model cannot compute: {result.errors[0].message}", "the weights may be damaged: load the model again")

@@ -21,7 +21,7 @@ from octavo.protocol.step import StepMasks, StepPlan, StepResult, StepTimings
 from octavo.sampling.pipeline import Pipeline
 from octavo.worker.cache import Cache
 from octavo.worker.execution import Execution
-from octavo.worker.measure import measure_arena
+from octavo.worker.measure import least_cache_bytes, measure_arena
 from octavo.worker.memory import Ledger, Reservation, gib, is_out_of_memory, loading_error
 from octavo.worker.rows import Rows
 from octavo.worker.warm_up import num_blocks, warm_up
@@ -51,7 +51,9 @@ class Worker:
         self._ledger = Ledger(self._device, config.cache.memory_utilization, config.cache.memory_bytes, self._reservation)
         self._ledger.check_device()
         meta = build_meta(config, self._device.kind)
-        self._ledger.check_sizes(meta.weights_bytes, measure_arena(meta.model, config, self._pipeline()))
+        self._ledger.check_sizes(
+            meta.weights_bytes, measure_arena(meta.model, config, self._pipeline()), least_cache_bytes(meta.model, config)
+        )
         try:
             self._load()
         except Exception as error:
@@ -148,7 +150,7 @@ class Worker:
             vocab_size=self._config.model.vocab_size,
             block_multiple=math.lcm(*(layer.backend.block_multiple for layer in self._built.model.attention_layers().values())),
             device_total_bytes=ledger.total_bytes,
-            device_available_bytes=ledger.available_bytes,
+            device_available_bytes=ledger.free_bytes,
             budget_bytes=ledger.budget_bytes,
             runtime_bytes=ledger.runtime_bytes,
             weights_bytes=ledger.weights_bytes,

@@ -14,6 +14,8 @@ import octavo
 from octavo.errors import MemoryPlanError
 from octavo.worker.memory import GIB, Ledger, Reservation, is_out_of_memory, loading_error
 
+MIB = 1024**2
+
 
 class FakeDevice:
     kind, label, description, threads = "cpu", "CPU", "a device of 16 GiB", 1
@@ -47,7 +49,7 @@ def ledger(available: float, utilization: float, tmp_path: Path, cache: float | 
 def test_what_remains_is_the_cache(tmp_path: Path) -> None:
     books = ledger(12, 0.5, tmp_path)
     books.check_device()
-    books.check_sizes(2 * GIB, 1 * GIB)
+    books.check_sizes(2 * GIB, 1 * GIB, MIB)
     books._device.used = 3.75  # type: ignore[attr-defined]
     books.close_books()
     assert books.runtime_bytes == 0.75 * GIB
@@ -68,18 +70,39 @@ def test_weights_larger_than_the_budget_are_refused_before_they_are_read(tmp_pat
     books = ledger(12, 0.25, tmp_path)
     books.check_device()
     with pytest.raises(MemoryPlanError, match=r"No available memory for the cache: weights 3\.50 GiB, arena 0\.50 GiB") as caught:
-        books.check_sizes(int(3.5 * GIB), GIB // 2)
+        books.check_sizes(int(3.5 * GIB), GIB // 2, MIB)
     assert caught.value.hint is not None
-    raised = re.search(r"raise --gpu-memory-utilization above (0\.\d+)", caught.value.hint)
+    raised = re.search(r"raise --gpu-memory-utilization to at least (0\.\d+)", caught.value.hint)
     assert raised is not None
     books = ledger(12, float(raised[1]), tmp_path)
-    books.check_sizes(int(3.5 * GIB), GIB // 2)
+    books.check_sizes(int(3.5 * GIB), GIB // 2, MIB)
     assert books.cache_budget_bytes > 0
+
+
+def test_the_remedy_reckons_with_the_cache_and_with_what_loading_adds(tmp_path: Path) -> None:
+    with pytest.raises(MemoryPlanError) as caught:
+        ledger(12, 0.25, tmp_path).check_sizes(4 * GIB, GIB // 2, 2 * GIB)
+    raised = re.search(r"raise --gpu-memory-utilization to at least (0\.\d+)", caught.value.hint or "")
+    assert raised is not None
+    books = ledger(12, float(raised[1]), tmp_path)
+    books.check_device()
+    books.check_sizes(4 * GIB, GIB // 2, 2 * GIB)
+    books._device.used = 4.5 + 0.25 + 0.1  # type: ignore[attr-defined]
+    books.close_books()
+    assert 2 * GIB <= books.cache_budget_bytes < 2.4 * GIB
+
+
+def test_a_share_that_is_not_free_now_asks_for_more_than_a_flag(tmp_path: Path) -> None:
+    with pytest.raises(MemoryPlanError) as caught:
+        ledger(6, 0.25, tmp_path).check_sizes(8 * GIB, GIB // 2, MIB)
+    assert (caught.value.hint or "").startswith(
+        "stop other processes that use the memory and raise --gpu-memory-utilization to at least 0.5"
+    )
 
 
 def test_weights_larger_than_the_machine_have_no_such_remedy(tmp_path: Path) -> None:
     with pytest.raises(MemoryPlanError) as caught:
-        ledger(12, 0.5, tmp_path).check_sizes(20 * GIB, GIB)
+        ledger(12, 0.5, tmp_path).check_sizes(20 * GIB, GIB, MIB)
     assert caught.value.hint == "choose a smaller model or a machine with more memory"
 
 
@@ -87,12 +110,12 @@ def test_a_cache_of_a_given_size_must_fit_in_what_is_free(tmp_path: Path) -> Non
     books = ledger(6, 0.9, tmp_path, cache=8)
     books.check_device()  # utilization is not asked
     with pytest.raises(MemoryPlanError, match="--kv-cache-memory-bytes") as caught:
-        books.check_sizes(GIB, GIB)
+        books.check_sizes(GIB, GIB, MIB)
     assert caught.value.hint is not None
     fits = re.search(r"at most (\d+)", caught.value.hint)
     assert fits is not None
     books = Ledger(FakeDevice(6), 0.9, int(fits[1]), Reservation(tmp_path / "told"))
-    books.check_sizes(GIB, GIB)
+    books.check_sizes(GIB, GIB, MIB)
     assert books.cache_budget_bytes == int(fits[1])
 
 

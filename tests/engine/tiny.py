@@ -4,13 +4,12 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.config import Config
 from octavo.engine.client import EngineClient
 from octavo.protocol.columns import pack, unpack, unpack_floats
 from octavo.protocol.messages import EngineOutput, EngineRequest, FinishReason
 from octavo.protocol.sampling_params import SamplingParams
+from tests.configs import make_config
 
 VOCABULARY = 160
 LLAMA: dict[str, Any] = {
@@ -45,68 +44,21 @@ del GEMMA["hidden_act"]
 
 
 def tiny_config(**changes: Any) -> Config:
-    """changes: fields of any of the sections of Config, by name."""
-    hf_config = changes.pop("hf_config", LLAMA)
-    sections = {
-        "model": ModelConfig(
-            name="tiny",
-            served_names=["tiny"],
-            path="tiny",
-            revision=None,
-            tokenizer_path="tiny",
-            model_type=hf_config["model_type"],
-            hf_config=hf_config,
-            generation_config={},
-            default_sampling={},
-            dtype="float32",
-            max_model_len=256,
-            is_max_model_len_auto=False,
-            vocab_size=VOCABULARY,
-            eos_token_ids=[2],
-            bos_token_id=1,
-            load_format="dummy",
-            quantization=None,
-            seed=0,
-            max_logprobs=20,
-            logprobs_mode="raw_logprobs",
-            skip_tokenizer_init=True,
-            chat_template=None,
-            chat_template_content_format="auto",
-            trust_special_tokens_in_content=False,
-            disable_sliding_window=False,
-        ),
-        "cache": CacheConfig(
-            block_size=16,
-            memory_utilization=0.3,
-            memory_bytes=16 * 1024**2,
-            num_blocks_override=None,
-            dtype="auto",
-            prefix_caching=True,
-            hash_algorithm="sha256",
-        ),
-        "scheduler": SchedulerConfig(
-            max_num_seqs=16,
-            max_num_batched_tokens=256,
-            chunked_prefill=True,
-            long_prefill_token_threshold=0,
-            prefill_schedule_interval=1,
-            policy="fcfs",
-            reserve_full_prompt=False,
-            watermark=0.0,
-            overlapped=True,
-            max_num_queued_requests=None,
-            stream_interval=1,
-        ),
-        "device": DeviceConfig(device="cpu", threads=1, attention_backend=None, op_implementations="fast"),
-        "parallel": ParallelConfig(tensor_parallel_size=1, executor="in_process", core_in_process=True),
+    """changes: fields of any of the parts of Config, by name."""
+    hf_config = changes.get("hf_config", LLAMA)
+    tiny: dict[str, Any] = {
+        "name": "tiny",
+        "model_type": hf_config["model_type"],
+        "hf_config": hf_config,
+        "vocab_size": VOCABULARY,
+        "bos_token_id": 1,
+        "memory_utilization": 0.3,
+        "memory_bytes": 16 * 1024**2,
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 256,
+        "reserve_full_prompt": False,
     }
-    cache_dtype = changes.get("cache_dtype", changes.get("dtype", "float32"))
-    sections["cache"] = msgspec.structs.replace(sections["cache"], dtype=cache_dtype)
-    for name, section in sections.items():
-        mine = {key: changes.pop(key) for key in list(changes) if key in section.__struct_fields__ and (key, name) != ("dtype", "cache")}
-        sections[name] = msgspec.structs.replace(section, **mine)
-    assert not changes.keys() - {"cache_dtype"}, f"no such fields: {changes}"
-    return Config(**sections, log_level="INFO", log_stats=True, reasons=[])  # type: ignore[arg-type]
+    return make_config(**{**tiny, **changes})
 
 
 @dataclass

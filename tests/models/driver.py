@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from octavo.attention.batch import Batch
-from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.config import Config
 from octavo.device.arena import Arena
 from octavo.device.cpu import create
 from octavo.layers.decoder import CausalLM
 from octavo.loading.build import build, build_meta, cache_dtype
+from tests.configs import make_config
 
 NUM_BLOCKS = 96
 
@@ -29,61 +30,23 @@ def config_for(
 ) -> Config:
     """What resolve() would make of a folder, with everything but the named things at its plainest."""
     hf_config = hf_config or json.loads((path / "config.json").read_text())
-    return Config(
-        model=ModelConfig(
-            name=str(path),
-            served_names=[str(path)],
-            path=str(path),
-            revision=None,
-            tokenizer_path=str(path),
-            model_type=hf_config["model_type"],
-            hf_config=hf_config,
-            generation_config={},
-            default_sampling={},
-            dtype=dtype,
-            max_model_len=max_model_len,
-            is_max_model_len_auto=False,
-            vocab_size=hf_config["vocab_size"],
-            eos_token_ids=[2],
-            bos_token_id=1,
-            load_format=load_format,
-            quantization=None,
-            seed=0,
-            max_logprobs=20,
-            logprobs_mode="raw_logprobs",
-            skip_tokenizer_init=True,
-            chat_template=None,
-            chat_template_content_format="auto",
-            trust_special_tokens_in_content=False,
-            disable_sliding_window=False,
-        ),
-        cache=CacheConfig(
-            block_size=block_size,
-            memory_utilization=0.9,
-            memory_bytes=None,
-            num_blocks_override=NUM_BLOCKS,
-            dtype="auto",
-            prefix_caching=False,
-            hash_algorithm="sha256",
-        ),
-        scheduler=SchedulerConfig(
-            max_num_seqs=4,
-            max_num_batched_tokens=256,
-            chunked_prefill=True,
-            long_prefill_token_threshold=0,
-            prefill_schedule_interval=1,
-            policy="fcfs",
-            reserve_full_prompt=False,
-            watermark=0.0,
-            overlapped=False,
-            max_num_queued_requests=None,
-            stream_interval=1,
-        ),
-        device=DeviceConfig(device="cpu", threads=1, attention_backend=None, op_implementations=mode),
-        parallel=ParallelConfig(tensor_parallel_size=1, executor="in_process", core_in_process=True),
-        log_level="INFO",
-        log_stats=False,
-        reasons=[],
+    return make_config(
+        name=str(path),
+        model_type=hf_config["model_type"],
+        hf_config=hf_config,
+        dtype=dtype,
+        cache_dtype="auto",
+        max_model_len=max_model_len,
+        vocab_size=hf_config["vocab_size"],
+        bos_token_id=1,
+        load_format=load_format,
+        block_size=block_size,
+        memory_utilization=0.9,
+        num_blocks_override=NUM_BLOCKS,
+        prefix_caching=False,
+        max_num_seqs=4,
+        max_num_batched_tokens=256,
+        op_implementations=mode,
     )
 
 

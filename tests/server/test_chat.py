@@ -261,6 +261,24 @@ async def test_cached_tokens_are_told_when_the_server_is_asked_to(tokenizer: Tok
     assert reply["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("messages", {"messages": [{"role": "user", "content": "x" * 300}]}),
+        ("allowed_token_ids", {"allowed_token_ids": [10**6]}),
+        ("priority", {"priority": 3}),
+    ],
+)
+async def test_a_wrong_beam_search_is_refused_before_a_stream_begins(
+    tokenizer: Tokenizer, field: str, wrong: dict[str, Any], stream: bool
+) -> None:
+    async with in_process(tokenizer, "") as served:
+        response = await served.post(CHAT, **{"messages": MESSAGES, "n": 2, "use_beam_search": True, "stream": stream, **wrong})
+        assert served.engine.added == []
+    assert (response.status_code, response.json()["error"]["param"]) == (400, field)
+
+
 async def test_beam_search_gives_n_choices(tokenizer: Tokenizer) -> None:
     async with in_process(tokenizer, "") as served:
         body: dict[str, Any] = {"messages": MESSAGES, "n": 2, "use_beam_search": True, "max_tokens": 3, "ignore_eos": True}

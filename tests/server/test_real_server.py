@@ -140,6 +140,8 @@ def test_beams_of_several_prompts_fail_as_one(real_server: RealServer) -> None:
     prompts = ["x" * (CONTEXT + 5), "say p", "say t"]
     response = real_server.post(COMPLETIONS, prompt=prompts, use_beam_search=True, max_tokens=10)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt")
+    response = real_server.post(COMPLETIONS, prompt=prompts, use_beam_search=True, max_tokens=10, stream=True)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt")
     assert [c["text"] for c in real_server.post(COMPLETIONS, prompt=prompts[1:], use_beam_search=True).json()["choices"]] == [
         TEXTS["p"],
         TEXTS["t"],

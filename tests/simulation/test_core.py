@@ -187,15 +187,21 @@ def test_no_memory_for_the_cache_says_raise() -> None:
     with pytest.raises(MemoryPlanError, match="no memory is left for the cache") as caught:
         start(-100)
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("raise --gpu-memory-utilization")
+    assert caught.value.hint.startswith("raise --gpu-memory-utilization to at least 0.04")
 
 
 def test_max_model_len_that_does_not_fit_names_the_longest() -> None:
     message = r"max_model_len 64 needs .* GiB .* are available; the estimated maximum model length is 36"
     with pytest.raises(MemoryPlanError, match=message) as caught:
         start(10 * 8)  # blocks of 4 tokens and 2 bytes each; one is the null block
-    assert "raise --gpu-memory-utilization" in (caught.value.hint or "")
+    assert "raise --gpu-memory-utilization to at least 0.04" in (caught.value.hint or "")  # 3 MiB, slack of 32 MiB, of 1 GiB
     assert "lower --max-model-len to 36" in (caught.value.hint or "")
+    with pytest.raises(MemoryPlanError, match="raise --kv-cache-memory-bytes to at least 136,"):
+        start(0, memory_bytes=10 * 8)
+    assert start(0, memory_bytes=136).config.model.max_model_len == 64
+    with pytest.raises(MemoryPlanError, match="raise --num-gpu-blocks-override to at least 17,"):
+        start(0, num_blocks_override=16)
+    assert start(0, num_blocks_override=17).config.model.max_model_len == 64
     core = start(10 * 8, max_model_len=36)
     assert core.scheduler.cache.pool.num_blocks == 10
 

@@ -1,8 +1,8 @@
 """/v1/chat/completions: a conversation in, the next message out, whole or in pieces."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from functools import partial
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -42,6 +42,18 @@ router = APIRouter()
 _WRITTEN = {"prompt": "messages", "logprobs": "top_logprobs"}  # parameter of the engine -> the field of a chat request that it comes from
 
 
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """What is wrong is named as this endpoint's clients write it."""
+    try:
+        yield
+    except RequestError as error:
+        if (name := _WRITTEN.get(error.parameter or "")) is None:
+            raise
+        fact = error.fact.replace(f"{error.parameter}:", f"{name}:", 1)
+        raise RequestError(fact, error.hint, name) from None
+
+
 @router.post("/v1/chat/completions", response_model=None, openapi_extra=schema(ChatRequest))
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
@@ -52,8 +64,7 @@ async def chat_completions(request: Request) -> Response:
     chat = Chat(state, llm, body, name, f"chatcmpl-{body.request_id or request.state.request_id}")
     prompt = await chat.prompt()
     if body.use_beam_search:
-        beam = serving.beam_params(body, chat.max_tokens or 2**31)
-        search = partial(llm.beam_search, prompt, beam, chat.id, priority=body.priority)
+        search = await chat.prepare_beams(prompt)
         if body.stream:
             return EventStream(serving.guarded(chat.events(serving.single(search))), [])
         return await serving.answer(request, chat.whole(search()))
@@ -93,14 +104,15 @@ class Chat:
         return serving.sampling_params(body, self._llm.config.model.default_sampling, self.max_tokens, logprobs, body.prompt_logprobs)
 
     async def start(self, prompt: EncodedPrompt) -> RequestStream:
-        """Hand the request to the engine. What is wrong is named as this endpoint's clients write it."""
-        try:
+        """Hand the request to the engine."""
+        with _as_written():
             return await self._llm.add_request(self.id, prompt, self.params(), priority=self._body.priority)
-        except RequestError as error:
-            if (name := _WRITTEN.get(error.parameter or "")) is None:
-                raise
-            fact = error.fact.replace(f"{error.parameter}:", f"{name}:", 1)
-            raise RequestError(fact, error.hint, name) from None
+
+    async def prepare_beams(self, prompt: EncodedPrompt) -> Callable[[], Coroutine[Any, Any, RequestOutput]]:
+        """Check a beam search, which begins when what is returned is called."""
+        with _as_written():
+            beam = serving.beam_params(self._body, self.max_tokens or 2**31)
+            return await self._llm.prepare_beam_search(prompt, beam, self.id, priority=self._body.priority)
 
     async def prompt(self) -> EncodedPrompt:
         """The conversation as the chat template has it."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -71,8 +70,8 @@ class Completions:
         body = self._body
         if body.use_beam_search:
             beam = serving.beam_params(body, body.max_tokens)
-            search = partial(self._llm.beam_search, params=beam, request_id=self.id, priority=body.priority)
-            return [], [serving.single(partial(search, prompt)) for prompt in self._prompts]
+            searches = [await self._llm.prepare_beam_search(p, beam, self.id, priority=body.priority) for p in self._prompts]
+            return [], [serving.single(search) for search in searches]
         params = self._params()
         if params is None:
             return [], [_prompt_alone(self.id, p, body.n) for p in self._prompts]

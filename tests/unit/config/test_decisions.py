@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from octavo.config import lengths, resolve
-from octavo.config.config import ModelConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.machine import MachineFacts
 from octavo.config.options import Options
 from octavo.errors import ConfigError, UnsupportedModelError
+from tests.configs import make_model_config
 
 MACHINE = MachineFacts(cores=4, total_bytes=100, available_bytes=80)
+MODEL = make_model_config(dtype="bfloat16", max_model_len=8192)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_unknown_model_type_lists_the_known() -> None:
 
 
 def test_scheduler_defaults_follow_usage() -> None:
-    model = _model(8192)
+    model = MODEL
     reasons: list[str] = []
     llm = resolve.decide_scheduler(Options(), model, "llm", reasons)
     server = resolve.decide_scheduler(Options(), model, "server", reasons)
@@ -99,7 +100,7 @@ def test_scheduler_defaults_follow_usage() -> None:
     ],
 )
 def test_refusals(options: dict[str, Any], match: str) -> None:
-    typed, model = Options(**options), _model(8192)
+    typed, model = Options(**options), MODEL
 
     def decide() -> None:
         resolve.decide_scheduler(typed, model, "llm", [])
@@ -114,7 +115,7 @@ def test_refusals(options: dict[str, Any], match: str) -> None:
 @pytest.mark.parametrize(("available", "utilization"), [(80, 0.5), (60, 0.5), (40, 0.36), (0, 0.01)])
 def test_default_utilization_is_half_or_most_of_what_is_free(available: int, utilization: float) -> None:
     machine = MachineFacts(cores=1, total_bytes=100, available_bytes=available)
-    assert resolve.decide_cache(Options(), _model(8192), machine, []).memory_utilization == utilization
+    assert resolve.decide_cache(Options(), MODEL, machine, []).memory_utilization == utilization
 
 
 def test_quantization_is_refused_by_name() -> None:
@@ -123,33 +124,3 @@ def test_quantization_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="quantization_config asks for 'fp8'"):
         resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "fp8"}})
     assert resolve.decide_quantization(Options(), {}) is None
-
-
-def _model(length: int) -> ModelConfig:
-    return ModelConfig(
-        name="m",
-        served_names=["m"],
-        path="m",
-        revision=None,
-        tokenizer_path="m",
-        model_type="llama",
-        hf_config={},
-        generation_config={},
-        default_sampling={},
-        dtype="bfloat16",
-        max_model_len=length,
-        is_max_model_len_auto=False,
-        vocab_size=10,
-        eos_token_ids=[],
-        bos_token_id=None,
-        load_format="dummy",
-        quantization=None,
-        seed=0,
-        max_logprobs=20,
-        logprobs_mode="raw_logprobs",
-        skip_tokenizer_init=True,
-        chat_template=None,
-        chat_template_content_format="auto",
-        trust_special_tokens_in_content=False,
-        disable_sliding_window=False,
-    )

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.config import Config
 from octavo.errors import EngineDeadError
 from octavo.protocol.columns import pack, pack_floats, unpack
 from octavo.protocol.messages import EngineFacts, EngineOutput, EngineOutputs, EngineRequest, EngineStats, FinishReason, RequestEvent
 from octavo.protocol.step import LogprobColumns
 from octavo.text.tokenizer import Tokenizer
+from tests import configs
 
 TEMPLATE = (
     "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
@@ -40,67 +41,17 @@ def write_tokenizer(folder: Path) -> Path:
 
 def make_config(tokenizer: Tokenizer, **changes: Any) -> Config:
     """A configuration for the scripted engine; `changes` are fields of any part."""
-    model: dict[str, Any] = {
+    scripted: dict[str, Any] = {
         "name": "scripted",
         "served_names": ["scripted", "other-name"],
         "path": "",
-        "revision": None,
         "tokenizer_path": tokenizer.name_or_path,
-        "model_type": "llama",
-        "hf_config": {},
-        "generation_config": {},
-        "default_sampling": {},
-        "dtype": "float32",
         "max_model_len": MAX_MODEL_LEN,
-        "is_max_model_len_auto": False,
         "vocab_size": len(tokenizer),
         "eos_token_ids": [tokenizer.eos_token_id],
-        "bos_token_id": None,
-        "load_format": "dummy",
-        "quantization": None,
-        "seed": 0,
-        "max_logprobs": 20,
-        "logprobs_mode": "raw_logprobs",
         "skip_tokenizer_init": False,
-        "chat_template": None,
-        "chat_template_content_format": "auto",
-        "trust_special_tokens_in_content": False,
-        "disable_sliding_window": False,
     }
-    cache: dict[str, Any] = {
-        "block_size": 16,
-        "memory_utilization": 0.5,
-        "memory_bytes": None,
-        "num_blocks_override": None,
-        "dtype": "float32",
-        "prefix_caching": True,
-        "hash_algorithm": "sha256",
-    }
-    scheduler: dict[str, Any] = {
-        "max_num_seqs": 8,
-        "max_num_batched_tokens": 64,
-        "chunked_prefill": True,
-        "long_prefill_token_threshold": 0,
-        "prefill_schedule_interval": 1,
-        "policy": "fcfs",
-        "reserve_full_prompt": True,
-        "watermark": 0.0,
-        "overlapped": True,
-        "max_num_queued_requests": None,
-        "stream_interval": 1,
-    }
-    for part in (model, cache, scheduler):
-        part.update({k: v for k, v in changes.items() if k in part})
-    return Config(
-        model=ModelConfig(**model),
-        cache=CacheConfig(**cache),
-        scheduler=SchedulerConfig(**scheduler),
-        device=DeviceConfig(device="cpu", threads=1, attention_backend=None, op_implementations="fast"),
-        parallel=ParallelConfig(tensor_parallel_size=1, executor="in_process", core_in_process=True),
-        log_level="INFO",
-        log_stats=True,
-        reasons=[],
-    )
+    return configs.make_config(**{**scripted, **changes})
 
 
 class Running:
