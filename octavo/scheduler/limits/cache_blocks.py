@@ -1,11 +1,11 @@
 """The blocks of the cache: what a request needs in every group, out of one pool."""
 
 from octavo.kvcache.cache import Cache
-from octavo.scheduler.limits.limit import BEGINNING
+from octavo.scheduler.limits.limit import BEGINNING, Limit
 from octavo.scheduler.request import WAITING, Request, Start
 
 
-class CacheBlocks:
+class CacheBlocks(Limit):
     """A running request gets what there is. A waiting one must leave the watermark free, and with `reserve_full_prompt` all its tokens must
     fit now, so that it is not admitted only to be preempted."""
 
@@ -17,9 +17,6 @@ class CacheBlocks:
         self._watermark = int(watermark * cache.pool.num_blocks)
         self._is_chunked = is_chunked
         self._holders = 0
-
-    def start_step(self) -> None:
-        pass
 
     def find(self, request: Request) -> Start:
         if not request.reads_prefix_cache:

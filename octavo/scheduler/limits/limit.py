@@ -9,20 +9,20 @@ BEGINNING = Start(0)
 
 
 class Limit(Protocol):
-    """find and grant change nothing, so there is never anything to roll back.
+    """find and grant change nothing, so there is never anything to roll back. A limit states grant, and what differs.
 
     relieved_by_preemption: whether a running request that gets nothing from this limit may get something when another one is preempted.
     """
 
-    relieved_by_preemption: bool
+    relieved_by_preemption: bool = False
 
     def start_step(self) -> None:
         """A new plan begins."""
-        ...
+        return
 
     def find(self, request: Request) -> Start:
         """Where the waiting request could go on: BEGINNING for a limit that knows nothing of that."""
-        ...
+        return BEGINNING
 
     def grant(self, request: Request, start: Start, want: int) -> int:
         """The largest legal number of tokens, at most `want`, from `start` on; 0 for none."""
@@ -30,11 +30,11 @@ class Limit(Protocol):
 
     def take(self, request: Request, start: Start, granted: int) -> None:
         """The step computes so many tokens of the request. What was found is held before anything is allocated."""
-        ...
+        return
 
     def release(self, request: Request) -> None:
         """The request ends or is preempted. Called for those that were taken."""
-        ...
+        return
 
 
 def settle(limits: Sequence[Limit], request: Request, start: Start, want: int) -> tuple[int, Limit | None]:

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 
-from octavo.scheduler.limits.limit import BEGINNING
+from octavo.scheduler.limits.limit import Limit
 from octavo.scheduler.request import Request, Start
 
 
-class LongPrefill:
-    relieved_by_preemption = False
-
+class LongPrefill(Limit):
     def __init__(self, threshold: int, num_requests: Callable[[], int]) -> None:
         self._threshold = threshold
         self._num_requests = num_requests
@@ -17,14 +15,5 @@ class LongPrefill:
     def start_step(self) -> None:
         self._has_company = self._num_requests() > 1
 
-    def find(self, request: Request) -> Start:
-        return BEGINNING
-
     def grant(self, request: Request, start: Start, want: int) -> int:
         return self._threshold if want > self._threshold and self._has_company else want
-
-    def take(self, request: Request, start: Start, granted: int) -> None:
-        pass
-
-    def release(self, request: Request) -> None:
-        pass

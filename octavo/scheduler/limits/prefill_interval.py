@@ -1,12 +1,10 @@
 """Prefill only in one step of so many, while somebody is decoding (--prefill-schedule-interval)."""
 
-from octavo.scheduler.limits.limit import BEGINNING
+from octavo.scheduler.limits.limit import Limit
 from octavo.scheduler.request import Request, Start
 
 
-class PrefillInterval:
-    relieved_by_preemption = False
-
+class PrefillInterval(Limit):
     def __init__(self, interval: int) -> None:
         self._interval = interval
         self._step = -1
@@ -14,9 +12,6 @@ class PrefillInterval:
 
     def start_step(self) -> None:
         self._step = (self._step + 1) % self._interval
-
-    def find(self, request: Request) -> Start:
-        return BEGINNING
 
     def grant(self, request: Request, start: Start, want: int) -> int:
         if self._step == 0 or not self._decoding or not request.is_prefilling(start.position):

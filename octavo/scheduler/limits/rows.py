@@ -1,23 +1,17 @@
 """The worker's rows: one a running request, named by number and epoch (--max-num-seqs)."""
 
-from octavo.scheduler.limits.limit import BEGINNING
+from octavo.scheduler.limits.limit import Limit
 from octavo.scheduler.request import WAITING, Request, Start
 
 EPOCHS = 1 << 30  # then they begin again: a result is never that old
 
 
-class Rows:
+class Rows(Limit):
     relieved_by_preemption = False  # who is running has a row
 
     def __init__(self, max_num_seqs: int) -> None:
         self._free = list(range(max_num_seqs - 1, -1, -1))
         self._epoch = 0
-
-    def start_step(self) -> None:
-        pass
-
-    def find(self, request: Request) -> Start:
-        return BEGINNING
 
     def grant(self, request: Request, start: Start, want: int) -> int:
         return want if request.row != WAITING or self._free else 0
