@@ -13,8 +13,9 @@ from numba.extending import intrinsic
 from octavo.ops.cpu import compile, features, vectors
 from octavo.ops.cpu.vectors import at, f32, fma_value, i16, i32, i64, load_value, splat_value, store_value
 
-# (rows, vectors) of the largest tile: accumulators, weights and broadcasts must fit in 32 (avx512) or 16 registers. LLVM loads the broadcasts
-# of all rows before the bfloat16 products, so 8 x 3 spills there, and a spill that crosses a cache line (as the stack happens to lie) costs 30 %
+# (rows, vectors) of the largest tile: accumulators, weights and broadcasts must fit in 32 (avx512) or 16 registers. LLVM loads the
+# broadcasts of all rows before the bfloat16 products, so 8 x 3 spills there, and spills that cross a cache line, as the stack happens to
+# lie, cost 30 %
 _LARGEST = {
     ("avx512bf16", "bfloat16"): (8, 2),
     ("avx512bf16", "float32"): (8, 3),
