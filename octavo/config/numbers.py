@@ -37,5 +37,6 @@ def parse_length(text: str | int) -> int:
 
 
 def gib(size_bytes: float) -> str:
-    """Bytes as GiB with two decimals, as in the log."""
-    return f"{size_bytes / 2**30:.2f} GiB"
+    """Bytes in GiB as the log and the errors write them; small sizes keep the digits that say something."""
+    value = size_bytes / 2**30
+    return f"{value:.2f} GiB" if abs(value) >= 0.1 or size_bytes == 0 else f"{value:.2g} GiB"

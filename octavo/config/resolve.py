@@ -67,6 +67,8 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
     )
     reasons.append(why)
     dtype = decide_dtype(options, hf_config, reasons)
+    if options.trust_remote_code:
+        reasons.append("trust_remote_code: accepted, and nothing is run; octavo has the mathematics of the models it knows")
     return ModelConfig(
         name=options.model,
         served_names=list(options.served_model_name or [options.model]),

@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from octavo import environment
+from octavo import __version__, environment
 from octavo.config.config import Config
 from octavo.config.lengths import derived_max_model_len
+from octavo.config.numbers import gib
 from octavo.engine.executors.executor import Executor
 from octavo.errors import ConfigError, EngineDeadError, OctavoError
-from octavo.kvcache.plan import blocks_for, bytes_for, cache_tokens, check_max_model_len, fit_max_model_len, gib, no_memory, plan_cache
+from octavo.kvcache.plan import blocks_for, bytes_for, cache_tokens, check_max_model_len, fit_max_model_len, no_memory, plan_cache
 from octavo.kvcache.remedies import raise_cache_bytes, raise_num_blocks, raise_utilization
 from octavo.kvcache.specs import CachePlan
 from octavo.kvcache.worker_facts import WorkerFacts
@@ -37,6 +38,7 @@ logger = get_logger(__name__)
 
 IDLE_WAIT_S = 1.0  # how long one wait for input lasts; the loop then waits again
 COLLECT_WAIT_S = 1.0
+_LONG = frozenset(("name", "model_type", "path", "hf_config", "generation_config", "chat_template"))  # said already, or pages of it
 
 
 class Inbox(Protocol):
@@ -80,6 +82,7 @@ class EngineCore:
     def start(self) -> EngineFacts:
         """Start the worker and make the cache. Raises the OctavoError that stands in the way, a MemoryPlanError among them."""
         began = self._clock()
+        _log_config(self.config)
         worker = self.executor.start(self.config)
         plan, self.config = make_plan(self.config, worker)
         self.executor.initialize_cache(plan)
@@ -243,7 +246,7 @@ def make_plan(config: Config, worker: WorkerFacts) -> tuple[CachePlan, Config]:
     length = fit_max_model_len(plan, chunk, upper)
     if length == 0:
         raise no_memory(budget, larger)
-    size = f"{gib(plan.total_bytes)} GiB {config.device.device.upper()}"
+    size = f"{gib(plan.total_bytes)} {config.device.device.upper()}"
     if length < upper:
         logger.info("Auto-fit max_model_len: reduced from %d to %d to fit in available KV cache memory (%s)", upper, length, size)
     else:
@@ -287,6 +290,18 @@ def _facts(config: Config, plan: CachePlan, worker: WorkerFacts) -> EngineFacts:
     )
 
 
+def _log_config(config: Config) -> None:
+    """What is in effect, and why each value that nobody typed is what it is."""
+    logger.info(
+        "Initializing octavo (v%s): model %s (%s) at %s", __version__, config.model.name, config.model.model_type, config.model.path
+    )
+    for part in (config.model, config.cache, config.scheduler, config.device, config.parallel):
+        values = {name: getattr(part, name) for name in part.__struct_fields__ if name not in _LONG}
+        logger.info("  %s: %s", type(part).__name__, ", ".join(f"{name}={value}" for name, value in values.items()))
+    for reason in config.reasons:
+        logger.info("  %s", reason)
+
+
 def _log_memory(plan: CachePlan, worker: WorkerFacts, facts: EngineFacts, config: Config) -> None:
     logger.info("Available KV cache memory: %.2f GiB", cache_budget(config, worker) / 2**30)
     logger.info(
@@ -296,12 +311,12 @@ def _log_memory(plan: CachePlan, worker: WorkerFacts, facts: EngineFacts, config
         f"{facts.max_model_len:,}",
         facts.max_concurrency,
     )
-    logger.info("Memory: runtime %s GiB", gib(worker.runtime_bytes))
-    logger.info("Memory: weights %s GiB", gib(worker.weights_bytes))
-    logger.info("Memory: arena %s GiB", gib(worker.arena_bytes))
+    logger.info("Memory: runtime %s", gib(worker.runtime_bytes))
+    logger.info("Memory: weights %s", gib(worker.weights_bytes))
+    logger.info("Memory: arena %s", gib(worker.arena_bytes))
     per_request = blocks_for(plan, facts.max_model_len, config.scheduler.max_num_batched_tokens)
     logger.info(
-        "Memory: cache %s GiB (%d blocks of %d tokens, %d bytes each, in %d groups; one request of %d tokens holds at most %d)",
+        "Memory: cache %s (%d blocks of %d tokens, %d bytes each, in %d groups; one request of %d tokens holds at most %d)",
         gib(plan.total_bytes),
         plan.num_blocks,
         plan.block_size,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from octavo.config.numbers import gib
 from octavo.errors import ConfigError, MemoryPlanError, UnsupportedModelError
 from octavo.kvcache.kind import kind_of
 from octavo.kvcache.specs import CachePlan, Group, LayerState, StateSpec
@@ -99,9 +100,7 @@ def check_max_model_len(plan: CachePlan, max_num_batched_tokens: int, max_model_
     if needed <= plan.total_bytes:
         return
     longest = fit_max_model_len(plan, max_num_batched_tokens, max_model_len)
-    fact = (
-        f"one request of max_model_len {max_model_len} needs {gib(needed)} GiB of KV cache, and {gib(plan.total_bytes)} GiB are available"
-    )
+    fact = f"one request of max_model_len {max_model_len} needs {gib(needed)} of KV cache, and {gib(plan.total_bytes)} are available"
     if longest > 0:
         fact += f"; the estimated maximum model length is {longest}"
     lower = f"lower --max-model-len to {longest} (or pass auto)" if longest > 0 else "lower --max-num-batched-tokens"
@@ -111,12 +110,6 @@ def check_max_model_len(plan: CachePlan, max_num_batched_tokens: int, max_model_
 def no_memory(budget_bytes: int, larger: str) -> MemoryPlanError:
     """The error for a cache that has no room at all."""
     return MemoryPlanError(
-        f"no memory is left for the cache: {gib(budget_bytes)} GiB after the weights, the arena and the runtime",
+        f"no memory is left for the cache: {gib(budget_bytes)} after the weights, the arena and the runtime",
         f"{larger}, or lower --max-num-batched-tokens",
     )
-
-
-def gib(size_bytes: int) -> str:
-    """Bytes in GiB as the log and the errors write them; small sizes keep the digits that say something."""
-    value = size_bytes / 2**30
-    return f"{value:.2f}" if abs(value) >= 0.1 or size_bytes == 0 else f"{value:.2g}"

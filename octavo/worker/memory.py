@@ -6,6 +6,7 @@ from pathlib import Path
 
 from octavo import environment
 from octavo.config import machine
+from octavo.config.numbers import gib
 from octavo.device.device import Device
 from octavo.errors import MemoryPlanError
 from octavo.kvcache.remedies import raise_utilization
@@ -15,10 +16,6 @@ logger = get_logger(__name__)
 
 GIB = 1024**3
 LOADING_BYTES = 192 * 1024**2  # what loading adds to the runtime, mostly compiled kernels, with room: up to 100 MiB were seen
-
-
-def gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.2f} GiB"
 
 
 class Reservation:

@@ -10,6 +10,7 @@ import torch
 
 from octavo import plugins
 from octavo.config.config import Config
+from octavo.config.numbers import gib
 from octavo.device.arena import Arena
 from octavo.device.device import Device
 from octavo.kvcache.plan import plan_cache
@@ -22,7 +23,7 @@ from octavo.sampling.pipeline import Pipeline
 from octavo.worker.cache import Cache
 from octavo.worker.execution import Execution
 from octavo.worker.measure import least_cache_bytes, measure_arena
-from octavo.worker.memory import Ledger, Reservation, gib, is_out_of_memory, loading_error
+from octavo.worker.memory import Ledger, Reservation, is_out_of_memory, loading_error
 from octavo.worker.rows import Rows
 from octavo.worker.warm_up import num_blocks, warm_up
 

@@ -228,6 +228,14 @@ def test_log_lines_that_operators_know(caplog: pytest.LogCaptureFixture) -> None
         assert f"Memory: {part} " in caplog.text
 
 
+def test_the_configuration_is_logged_with_its_reasons(caplog: pytest.LogCaptureFixture) -> None:
+    config = make_config(reasons=["max_num_seqs = 4: because"], max_num_seqs=4)
+    with caplog.at_level(logging.INFO, "octavo"):
+        Bench(config, [], Sized(1 << 16)).core.start()
+    assert "SchedulerConfig: max_num_seqs=4, " in caplog.text
+    assert "max_num_seqs = 4: because" in caplog.text
+
+
 def test_typed_sizes_win_over_the_budget() -> None:
     assert start(-1, memory_bytes=8 * 50).scheduler.cache.pool.num_blocks == 50
     assert start(-1, memory_bytes=8 * 50, num_blocks_override=60).scheduler.cache.pool.num_blocks == 60

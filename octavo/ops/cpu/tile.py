@@ -159,6 +159,27 @@ def _odd_step(b, x_rows, weights, k, steps, sums):
     return merged
 
 
+def _column(most_rows, of_most, of_4, of_2, of_1):
+    """All rows times the panels of one tile's width: the tallest tiles first, then what is left by halves."""
+
+    @compile.inner
+    def column(x, x_stride, weight, panel_bytes, out, out_stride, bias, rows, k, columns):
+        row = 0
+        while row + most_rows <= rows:
+            of_most(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+            row += most_rows
+        if row + 4 <= rows:
+            of_4(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+            row += 4
+        if row + 2 <= rows:
+            of_2(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+            row += 2
+        if row < rows:
+            of_1(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+
+    return column
+
+
 @functools.cache
 def product(dtype, out_dtype, has_bias):
     """product(x, x_stride, panels, out, out_stride, bias, rows, n, k, first, end): all rows times panels first..end of a weight [n, k].
@@ -168,39 +189,9 @@ def product(dtype, out_dtype, has_bias):
     most_rows, most_panels = largest(dtype)
     lanes, size, bias_size = features.lanes(), vectors.SIZES[out_dtype], vectors.SIZES[dtype]
     packs_pairs = dtype == "bfloat16"
-    (wide_most, wide_4, wide_2, wide_1), (slim_most, slim_4, slim_2, slim_1) = (
-        [tile(rows, count, dtype, out_dtype, has_bias) for rows in (most_rows, 4, 2, 1)] for count in (most_panels, 1)
+    wide, slim = (
+        _column(most_rows, *(tile(rows, count, dtype, out_dtype, has_bias) for rows in (most_rows, 4, 2, 1))) for count in (most_panels, 1)
     )
-
-    @compile.inner
-    def wide(x, x_stride, weight, panel_bytes, out, out_stride, bias, rows, k, columns):
-        row = 0
-        while row + most_rows <= rows:
-            wide_most(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
-            row += most_rows
-        if row + 4 <= rows:
-            wide_4(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
-            row += 4
-        if row + 2 <= rows:
-            wide_2(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
-            row += 2
-        if row < rows:
-            wide_1(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
-
-    @compile.inner
-    def slim(x, x_stride, weight, panel_bytes, out, out_stride, bias, rows, k, columns):
-        row = 0
-        while row + most_rows <= rows:
-            slim_most(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
-            row += most_rows
-        if row + 4 <= rows:
-            slim_4(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
-            row += 4
-        if row + 2 <= rows:
-            slim_2(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
-            row += 2
-        if row < rows:
-            slim_1(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
 
     @compile.inner
     def whole_product(x, x_stride, panels, out, out_stride, bias, rows, n, k, first, end):
