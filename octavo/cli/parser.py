@@ -90,7 +90,7 @@ def _add(group: Any, f: "Field[Any]") -> None:
 
 def _help(f: "Field[Any]") -> str:
     text = str(f.metadata["help"]).replace("%", "%%")
-    shown = f.default not in (None, False, "") and "default" not in text and f.default_factory is not dict
+    shown = f.default not in (None, False, "") and "default" not in text and not callable(f.default_factory)
     return f"{text} (default: {f.default})" if shown and not callable(f.default) and f.metadata["kind"] != "json" else text
 
 

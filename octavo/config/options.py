@@ -23,7 +23,7 @@ def option(
     """A field of Options. kind: str, int, float, switch, list, json; parse: text -> value where kind does not say it."""
     metadata = {"help": help_text, "group": group, "kind": kind, "parse": parse, "choices": choices, "aliases": aliases}
     if isinstance(default, (dict, list)):
-        return field(default_factory=type(default), metadata=metadata)
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -102,6 +102,9 @@ class Options:
     watermark: float = option(0.0, "share of the blocks kept free when requests are admitted", "Scheduler", kind="float")
     async_scheduling: bool | None = option(None, "plan the next step while one runs; default on", "Scheduler", kind="switch")
     max_num_queued_reqs: int | None = option(None, "most requests in flight; more are refused with 503", "Scheduler", kind="int")
+    max_num_queued_tokens: int | None = option(
+        None, "most prompt tokens that wait to be computed; more are refused with 503", "Scheduler", kind="int", parse=parse_count
+    )
     stream_interval: int = option(1, "tokens between two outputs of a stream", "Scheduler", kind="int")
 
     # --- device
@@ -116,8 +119,21 @@ class Options:
         None, "mp = a process per worker (default), uni = in the engine's process", "Device", choices=("mp", "uni")
     )
 
-    # --- log
+    # --- log, metrics, traces
     disable_log_stats: bool = option(False, "no periodic line and no engine metrics", "Log", kind="switch")
+    log_level: str | None = option(
+        None,
+        "least severe records that are logged; environment: OCTAVO_LOGGING_LEVEL",
+        "Log",
+        choices=("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
+    )
+    log_format: str = option("text", "form of the log's lines", "Log", choices=("text", "json"))
+    metrics_prefix: str = option("vllm:", "what the names of the metrics begin with", "Log")
+    custom_histogram_buckets: dict[str, list[float]] | None = option(
+        None, "JSON: upper bounds of the histograms, by family", "Log", kind="json"
+    )
+    otlp_traces_endpoint: str | None = option(None, "address that OpenTelemetry traces are sent to; needs the extra otel", "Log")
+    collect_detailed_traces: list[str] | None = option(None, "more spans: model, worker, all", "Log", kind="list")
 
 
 @dataclass(kw_only=True)
@@ -129,14 +145,57 @@ class ServerOptions:
     api_key: list[str] | None = option(
         None, "keys that clients must send (Authorization: Bearer); environment: OCTAVO_API_KEY", "Server", kind="list"
     )
+    uds: str | None = option(None, "path of a Unix socket to listen on instead of host and port", "Server")
     root_path: str = option("", "path prefix when behind a proxy", "Server")
-    shutdown_timeout: float = option(25.0, "seconds that running requests get to finish after SIGTERM or Ctrl-C", "Server", kind="float")
-    uvicorn_log_level: str = option(
-        "info", "level of the HTTP server's own log", "Server", choices=("critical", "error", "warning", "info", "debug", "trace")
+    guard_all_endpoints: bool = option(
+        False,
+        "the API key guards every path but /health, /ready and /version, not only /v1, /v2, /inference and /cohere",
+        "Server",
+        kind="switch",
     )
-    disable_uvicorn_access_log: bool = option(False, "no line per request", "Server", kind="switch")
+    ssl_keyfile: str | None = option(None, "file of the TLS key", "TLS")
+    ssl_certfile: str | None = option(None, "file of the TLS certificate", "TLS")
+    ssl_ca_certs: str | None = option(None, "file of the authorities that clients' certificates are checked with", "TLS")
+    ssl_cert_reqs: int = option(0, "clients' certificates: 0 not asked for, 1 optional, 2 required", "TLS", kind="int")
+    ssl_ciphers: str | None = option(None, "TLS 1.2 ciphers, in OpenSSL's words", "TLS")
+    enable_ssl_refresh: bool = option(False, "read the TLS files again when they change", "TLS", kind="switch")
+    allowed_origins: list[str] = option([], "JSON list of origins whose pages may call the server; default: none", "CORS", kind="json")
+    allowed_methods: list[str] = option(["*"], "JSON list of the methods that they may use", "CORS", kind="json")
+    allowed_headers: list[str] = option(["*"], "JSON list of the headers that they may send", "CORS", kind="json")
+    allow_credentials: bool = option(False, "they may send credentials", "CORS", kind="switch")
+    middleware: list[str] = option([], "import paths of ASGI middleware, a class or a function", "Server", kind="list")
+    shutdown_timeout: float = option(25.0, "seconds that running requests get to finish after SIGTERM or Ctrl-C", "Server", kind="float")
+    h11_max_incomplete_event_size: int = option(65_536, "most bytes of a request's line and headers", "Server", kind="int")
+    h11_max_header_count: int = option(256, "most headers of a request", "Server", kind="int")
+    sse_keep_alive_interval: int = option(
+        0, "seconds without an event after which a stream gets a comment line; 0 = never", "Server", kind="int"
+    )
+    disable_fastapi_docs: bool = option(False, "no /docs, /redoc and /openapi.json", "Server", kind="switch")
+    enable_offline_docs: bool = option(False, "/docs without anything from other servers", "Server", kind="switch")
+    enable_request_id_headers: bool = option(True, "answers bear X-Request-Id", "Server", kind="switch")
+    enable_tokenizer_info_endpoint: bool = option(False, "GET /tokenizer_info", "Server", kind="switch")
+    enable_server_load_tracking: bool = option(False, "count the requests for /load", "Server", kind="switch")
+    response_role: str = option("assistant", "role of the messages that are generated", "Server")
+    trust_request_chat_template: bool = option(False, "let requests bring a chat template", "Server", kind="switch")
+    default_chat_template_kwargs: dict[str, Any] = option(
+        {}, "JSON: variables of the chat template that a request may override", "Server", kind="json"
+    )
     return_tokens_as_token_ids: bool = option(False, "log-probabilities name tokens as token_id:N", "Server", kind="switch")
     enable_prompt_tokens_details: bool = option(False, "usage tells the cached prompt tokens", "Server", kind="switch")
+    enable_force_include_usage: bool = option(False, "every stream ends with usage, asked for or not", "Server", kind="switch")
+    enable_per_request_metrics: bool = option(False, "answers tell the request's times", "Server", kind="switch")
+    fingerprint_mode: str = option("full", "what system_fingerprint tells", "Server", choices=("full", "hash", "custom", "none"))
+    fingerprint_value: str | None = option(None, "the system_fingerprint of mode custom", "Server")
+    uvicorn_log_level: str = option(
+        "info", "level of the HTTP server's own log", "Server log", choices=("critical", "error", "warning", "info", "debug", "trace")
+    )
+    disable_uvicorn_access_log: bool = option(False, "no line per request", "Server log", kind="switch")
+    disable_access_log_for_endpoints: str | None = option(None, "paths, with commas between, that get no line", "Server log")
+    enable_log_requests: bool = option(False, "log each request's parameters; at DEBUG its prompt too", "Server log", kind="switch")
+    enable_log_outputs: bool = option(False, "log what was generated; needs --enable-log-requests", "Server log", kind="switch")
+    enable_log_deltas: bool = option(True, "log the pieces of a stream too", "Server log", kind="switch")
+    max_log_len: int | None = option(None, "most characters or ids of a prompt that are logged", "Server log", kind="int")
+    log_error_stack: bool = option(False, "log where an error answer came from", "Server log", kind="switch")
 
 
 def option_names(cls: type) -> set[str]:
