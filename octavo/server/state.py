@@ -5,10 +5,11 @@ import enum
 import time
 from dataclasses import dataclass, field
 
-from octavo import __version__
 from octavo.config.options import ServerOptions
 from octavo.errors import EngineDeadError, OverloadedError
 from octavo.frontend.async_llm import AsyncLLM
+from octavo.server import fingerprint as fingerprints
+from octavo.server.request_log import RequestLog
 
 
 class Phase(enum.Enum):
@@ -28,11 +29,17 @@ class ServerState:
     llm: AsyncLLM | None = None
     phase: Phase = Phase.STARTING
     started_s: int = field(default_factory=lambda: int(time.time()))
-    fingerprint: str = f"octavo-{__version__}"
+    fingerprint: str | None = None
+    request_log: RequestLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        fingerprints.check(self.options)
+        self.request_log = RequestLog(self.options)
 
     def attach(self, llm: AsyncLLM) -> None:
         """The engine is up."""
         self.llm = llm
+        self.fingerprint = fingerprints.fingerprint(self.options, llm.config)
         self.phase = Phase.READY
 
     @property
