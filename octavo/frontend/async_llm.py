@@ -146,6 +146,7 @@ class AsyncLLM:
         trace_headers: dict[str, str] | None = None,
         add_special_tokens: bool = True,
         is_internal: bool = False,
+        is_scoring: bool = False,
     ) -> RequestStream:
         """Check a request and hand it to the engine; its outputs come from the stream. Raises as generate() does."""
         await self._ready()
@@ -159,6 +160,7 @@ class AsyncLLM:
             priority=priority,
             trace_headers=trace_headers,
             is_internal=is_internal,
+            is_scoring=is_scoring,
         )
         stream = RequestStream(params.output_kind, lambda: self._drop(request))
         await self._enter(request, stream)

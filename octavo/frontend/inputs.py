@@ -148,15 +148,17 @@ class InputProcessor:
         trace_headers: dict[str, str] | None = None,
         arrival_s: float | None = None,
         is_internal: bool = False,
+        is_scoring: bool = False,
     ) -> PreparedRequest:
         """Check a request whole and make its children. Raises RequestError, naming the field, before anything has happened.
 
-        is_internal: max_logprobs does not bind (beam search).
+        is_internal: max_logprobs does not bind (beam search). is_scoring: only the prompt's log-probabilities are wanted, so that it may
+        fill the whole context.
         """
         self._check_params(params, priority, is_internal)
         prompt = self.truncated(prompt, params.truncate_prompt_tokens, params.truncation_side, params.max_tokens)
         ids = prompt.token_ids
-        num_prompt = self._check_prompt(ids)
+        num_prompt = self._check_prompt(ids, is_scoring)
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
         seed = (params.seed if params.seed is not None else self._draw_seed()) & SEED_MASK
@@ -218,14 +220,14 @@ class InputProcessor:
         text = None if self.tokenizer is None else self.tokenizer.decode(ids, skip_special_tokens=False)
         return EncodedPrompt(ids, text, prompt.cache_salt)
 
-    def _check_prompt(self, ids: list[int]) -> int:
+    def _check_prompt(self, ids: list[int], is_scoring: bool) -> int:
         if not ids:
             raise RequestError("the prompt is empty", "send at least one token", "prompt")
         self._check_ids(ids, "prompt")
         count = len(ids)
         if count > self.max_model_len:
             raise too_long(self.max_model_len, count)
-        if count == self.max_model_len:
+        if count == self.max_model_len and not is_scoring:
             raise RequestError(
                 f"This model's maximum context length is {self.max_model_len} tokens. Your prompt contains {count} input tokens, "
                 "which leaves no room for an output token.",

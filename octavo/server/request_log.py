@@ -23,12 +23,11 @@ class RequestLog:
         self._logs_deltas = options.enable_log_deltas
         self._length = options.max_log_len  # None: all
 
-    def request(self, name: str, params: SamplingParams | BeamSearchParams | None, prompt: EncodedPrompt) -> None:
-        """A request that passed its checks. params: None if nothing is generated."""
+    def request(self, name: str, params: SamplingParams | BeamSearchParams, prompt: EncodedPrompt) -> None:
+        """A request that passed its checks."""
         if not self.logs_requests:
             return
-        settings = {} if params is None else msgspec.to_builtins(params)
-        logger.info("request %s: %d prompt tokens, parameters %s", name, len(prompt.token_ids), _spelled(settings))
+        logger.info("request %s: %d prompt tokens, parameters %s", name, len(prompt.token_ids), _spelled(msgspec.to_builtins(params)))
         if logger.isEnabledFor(logging.DEBUG):
             text = None if prompt.text is None else prompt.text[: self._length]
             logger.debug("request %s: prompt %r, token ids %s", name, text, prompt.token_ids[: self._length])

@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass, field
 
 from octavo.config.options import ServerOptions
-from octavo.errors import EngineDeadError, OverloadedError
+from octavo.errors import ConfigError, EngineDeadError, OverloadedError, RequestError
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.server import fingerprint as fingerprints
 from octavo.server.request_log import RequestLog
+from octavo.text.chat_template import check_variables
 
 
 class Phase(enum.Enum):
@@ -34,6 +35,10 @@ class ServerState:
 
     def __post_init__(self) -> None:
         fingerprints.check(self.options)
+        try:
+            check_variables(self.options.default_chat_template_kwargs)
+        except RequestError as error:
+            raise ConfigError(f"--default-chat-template-kwargs: {error.fact}") from None
         self.request_log = RequestLog(self.options)
 
     def attach(self, llm: AsyncLLM) -> None:

@@ -98,18 +98,23 @@ class Completions:
         """Hand the prompts to the engine; the streams to close, and what to read."""
         body = self._body
         if body.use_beam_search:
-            beam = serving.beam_params(body, self._max_tokens)
+            beam = serving.beam_params(body, self._max_tokens if self._generates else 0)
             searches = [await self._llm.prepare_beam_search(p, beam, self.id, priority=body.priority) for p in self._prompts]
             self._log(beam)
             return [], [serving.single(search) for search in searches]
         params = self._params()
-        if params is None:
+        if not self._generates and params.prompt_logprobs is None:
+            if not body.echo:
+                raise RequestError("max_tokens must be at least 1", "0 is for echo or prompt_logprobs", "max_tokens")
+            for prompt in self._prompts:
+                self._llm.inputs.prepare(self.id, prompt, params, priority=body.priority, is_scoring=True)  # what is wrong with it
             self._log(params)
             return [], [_prompt_alone(self.id, p, body.n) for p in self._prompts]
         streams: list[RequestStream] = []
         try:
             for prompt in self._prompts:
-                streams.append(await self._llm.add_request(self.id, prompt, params, priority=body.priority))
+                stream = await self._llm.add_request(self.id, prompt, params, priority=body.priority, is_scoring=not self._generates)
+                streams.append(stream)
         except BaseException:
             for stream in streams:
                 await stream.aclose()
@@ -117,20 +122,15 @@ class Completions:
         self._log(params)
         return streams, list(streams)
 
-    def _log(self, params: SamplingParams | BeamSearchParams | None) -> None:
+    def _log(self, params: SamplingParams | BeamSearchParams) -> None:
         for prompt in self._prompts:
             self._state.request_log.request(self.id, params, prompt)
 
-    def _params(self) -> SamplingParams | None:
-        """None if nothing has to be computed."""
+    def _params(self) -> SamplingParams:
         body = self._body
         prompt_logprobs = body.prompt_logprobs
         if body.echo and body.logprobs is not None:
             prompt_logprobs = max(body.logprobs, prompt_logprobs or 0) if -1 not in (body.logprobs, prompt_logprobs) else -1
-        if not self._generates and prompt_logprobs is None:
-            if not body.echo:
-                raise RequestError("max_tokens must be at least 1", "0 is for echo or prompt_logprobs", "max_tokens")
-            return None
         defaults = self._llm.config.model.default_sampling
         return serving.sampling_params(body, defaults, self._max_tokens, body.logprobs, prompt_logprobs)
 

@@ -25,6 +25,18 @@ logger = get_logger(__name__)
 IGNORED = "x-ignored-fields"
 MAX_NAMED = 20  # ignored fields that the header names
 _PARAMETERS = frozenset(SamplingParams.__struct_fields__)
+_NOT_FOR_BEAMS = (
+    "stop",
+    "stop_token_ids",
+    "min_tokens",
+    "logit_bias",
+    "bad_words",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_detection",
+    "prompt_logprobs",
+    "logprob_token_ids",
+)
 _HEADER_SAFE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -61,7 +73,12 @@ def sampling_params(
 
 
 def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams:
-    """Parameters of use_beam_search: n is the width."""
+    """Parameters of use_beam_search: n is the width. Raises RequestError for a field that would change what a beam search finds."""
+    if max_tokens < 1:
+        raise RequestError(f"max_tokens must be at least 1, not {max_tokens}", parameter="max_tokens")
+    for name in _NOT_FOR_BEAMS:
+        if getattr(request, name):
+            raise RequestError(f"a beam search takes no {name}", f"leave {name} or use_beam_search away", name)
     return BeamSearchParams(
         beam_width=request.n,
         max_tokens=max_tokens,
