@@ -27,7 +27,7 @@ async def batch_chat_completions(request: Request) -> Response:
     body = await read(request, BatchChatRequest)
     llm = state.engine()
     name = serving.model_name(state, body.model)
-    if len(body.messages) * body.n > environment.max_num_sequences():
+    if len(body.messages) > 1 and len(body.messages) * max(1, body.n) > environment.max_num_sequences():
         limit = environment.max_num_sequences()
         raise RequestError(f"{len(body.messages)} conversations with n = {body.n} are more than {limit} answers", parameter="messages")
     answer_id = f"chatcmpl-{body.request_id or request.state.request_id}"

@@ -75,7 +75,7 @@ class Completions:
     async def encode(self) -> None:
         body, given = self._body, _prompts(self._body.prompt)
         limit = environment.max_num_sequences()
-        if len(given) * max(1, body.n) > limit:
+        if len(given) > 1 and len(given) * max(1, body.n) > limit:
             raise RequestError(f"{len(given)} prompts with n = {body.n} are more than {limit} answers", parameter="prompt")
         for number, each in enumerate(given):
             prompt = await self._llm.encode(each, body.add_special_tokens)
