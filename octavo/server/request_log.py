@@ -32,14 +32,35 @@ class RequestLog:
             text = None if prompt.text is None else prompt.text[: self._length]
             logger.debug("request %s: prompt %r, token ids %s", name, text, prompt.token_ids[: self._length])
 
-    def output(self, name: str, output: RequestOutput, is_delta: bool) -> None:
-        """What a request gave: all of it, or the newest piece."""
-        if not self.logs_outputs or (is_delta and not self._logs_deltas):
+    def answers(self, name: str, is_streamed: bool) -> "AnswerLog":
+        """Where the outputs of a request go."""
+        return AnswerLog(name, self.logs_outputs, is_streamed and self._logs_deltas, self._length)
+
+
+class AnswerLog:
+    """The answers of one request: each piece as it comes, or each answer when it is whole."""
+
+    def __init__(self, name: str, is_on: bool, logs_pieces: bool, length: int | None) -> None:
+        self._name = name
+        self._is_on = is_on
+        self._logs_pieces = logs_pieces
+        self._length = length
+        self._texts: dict[tuple[int, int], str] = {}
+        self._token_ids: dict[tuple[int, int], list[int]] = {}
+
+    def add(self, output: RequestOutput, prompt: int = 0) -> None:
+        """What has come. prompt: which of the request's prompts it is for."""
+        if not self._is_on:
             return
         for each in output.outputs:
-            what = "piece" if is_delta else "answer"
-            logger.info("%s %d of request %s: %r, finish_reason %s", what, each.index, name, each.text[: self._length], each.finish_reason)
-            logger.debug("%s %d of request %s: token ids %s", what, each.index, name, each.token_ids[: self._length])
+            place = prompt, each.index
+            self._texts[place] = self._texts.get(place, "") + each.text
+            self._token_ids[place] = self._token_ids.get(place, []) + each.token_ids
+            if self._logs_pieces or each.finish_reason is not None:
+                text, token_ids = self._texts.pop(place)[: self._length], self._token_ids.pop(place)[: self._length]
+                what = f"{'piece' if self._logs_pieces else 'answer'} {each.index} of request {self._name}"
+                logger.info("%s: %r, finish_reason %s", what, text, each.finish_reason)
+                logger.debug("%s: token ids %s", what, token_ids)
 
 
 def _spelled(settings: dict[str, Any]) -> str:

@@ -335,7 +335,8 @@ async def test_what_asks_for_nothing_is_taken(tokenizer: Tokenizer, path: str, b
 async def test_fields_that_nothing_reads_are_told(tokenizer: Tokenizer, path: str, stream: bool) -> None:
     body = {"messages": MESSAGES} if path == CHAT else {"prompt": "hi"}
     async with in_process(tokenizer) as served:
-        response = await served.post(path, **body, stream=stream, store=True, metadata={"a": 1}, **{"odd\r\nname: x": 1}, user="u", tools=None)
+        odd = {"store": True, "metadata": {"a": 1}, "odd\r\nname: x": 1, "tools": None}
+        response = await served.post(path, **body, **odd, stream=stream, user="u")
         plain = await served.post(path, **body, stream=stream, user="u")
     assert response.status_code == 200, response.text
     assert response.headers["x-ignored-fields"] == "store, metadata, ..."

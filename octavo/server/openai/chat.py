@@ -138,7 +138,7 @@ class Chat:
     def reply(self, output: RequestOutput) -> ChatCompletion:
         """The answer, from a request's last output."""
         body = self._body
-        self._state.request_log.output(self.id, output, is_delta=False)
+        self._state.request_log.answers(self.id, is_streamed=False).add(output)
         num_tokens = sum(len(each.token_ids) for each in output.outputs)
         return ChatCompletion(
             id=self.id,
@@ -168,9 +168,10 @@ class Chat:
     async def events(self, outputs: AsyncIterator[RequestOutput]) -> AsyncGenerator[bytes, None]:
         """A role chunk for each choice, its text, a chunk with its finish_reason; then usage, if it was asked for."""
         choices = [_Growing() for _ in range(self._body.n)]
+        log = self._state.request_log.answers(self.id, is_streamed=True)
         last: RequestOutput | None = None
         async for output in outputs:
-            self._state.request_log.output(self.id, output, is_delta=True)
+            log.add(output)
             chunks = [] if last is not None else self._openings(output)
             last = output
             for each in output.outputs:

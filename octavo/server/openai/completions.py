@@ -145,11 +145,12 @@ class Completions:
         finally:
             for stream in streams:
                 await stream.aclose()
+        log = self._state.request_log.answers(self.id, is_streamed=False)
         choices: list[CompletionChoice] = []
         num_prompt = num_tokens = num_cached = 0
         for number, last in enumerate(lasts):
             assert last is not None
-            self._state.request_log.output(self.id, last, is_delta=False)
+            log.add(last, number)
             num_prompt += len(last.prompt_token_ids or ())
             num_cached += last.num_cached_tokens or 0
             for each in last.outputs:
@@ -189,10 +190,11 @@ class Completions:
         body = self._body
         choices = [_Growing(self._by_id) for _ in range(len(sources) * body.n)]
         cached = [0] * len(sources)
+        log = self._state.request_log.answers(self.id, is_streamed=True)
         last: RequestOutput | None = None
         async for number, output in serving.interleaved(sources):
             last = output
-            self._state.request_log.output(self.id, output, is_delta=True)
+            log.add(output, number)
             cached[number] = output.num_cached_tokens or 0
             chunks: list[bytes] = []
             for each in output.outputs:
