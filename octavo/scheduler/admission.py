@@ -12,7 +12,7 @@ def check_size(request: Request, config: Config, cache: Cache) -> None:
     prompt, longest, scheduler = request.num_prompt, config.model.max_model_len, config.scheduler
     if prompt == 0:
         raise RequestError("the prompt is empty", parameter="prompt")
-    if prompt > longest or (prompt == longest and request.sampling.max_tokens != 1):
+    if prompt >= longest:
         raise RequestError(
             f"the prompt has {prompt} tokens, and max_model_len {longest} leaves no room for an answer",
             f"send at most {longest - 1} tokens, or serve with a larger --max-model-len",

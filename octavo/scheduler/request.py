@@ -67,8 +67,7 @@ class Request:
         self.tokens = array("i", message.token_ids)
         self.num_prompt = self.known = len(self.tokens)
         output = max_model_len if sampling.max_tokens is None else sampling.max_tokens
-        # a prompt that is only scored may fill the context: its one sample is stored and never computed
-        self.limit = max(min(max_model_len, self.num_prompt + output), self.num_prompt + 1)
+        self.limit = min(max_model_len, self.num_prompt + output)
         self.stop = StopRules(message, sampling, self.num_prompt, self.limit)
         self.events: list[RequestEvent] = []
         self.num_cached: int | None = None  # prompt tokens found in the cache at the first start; None until then
