@@ -168,7 +168,7 @@ class InputProcessor:
                 "start with --scheduling-policy priority",
                 "priority",
             )
-        params.check_vocabulary(self.model.vocab_size, -1 if is_internal else self.model.max_logprobs)
+        params.check_vocabulary(self.model.sampled_ids, -1 if is_internal else self.model.max_logprobs)
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
