@@ -56,9 +56,10 @@ def test_a3_half_of_a_stop_string_is_never_sent(scripted: Server) -> None:
     assert whole(scripted, "d", stop="DEFGHIJ") == ("ABC", "stop")
 
 
-@pytest.mark.parametrize(
-    ("stop", "text"), [("two three", "one "), ("o th", "one tw"), ("ee four", "one two thr"), ("our", "one two three f")]
-)
+CUTS = {"two three": "one ", "o th": "one tw", "ee four": "one two thr", "our": "one two three f"}  # stop string: what is left
+
+
+@pytest.mark.parametrize(("stop", "text"), CUTS.items())
 @pytest.mark.parametrize("include", [False, True])
 def test_a4_a_stop_string_over_several_tokens_is_the_same_in_a_stream(scripted: Server, stop: str, text: str, include: bool) -> None:
     body = {"stop": [stop], "include_stop_str_in_output": include}
@@ -88,9 +89,9 @@ def test_a8_stop_strings_are_never_ignored_in_silence(scripted: Server, scripted
     assert whole(scripted, "d", stop="EFG", return_tokens_as_token_ids=True, logprobs=True) == ("ABCD", "stop")
     with pytest.raises(RequestError, match="stop"):
         SamplingParams(stop="x", detokenize=False)
-    with LLM(str(scripted_model), skip_tokenizer_init=True, dtype="float32", kv_cache_memory_bytes=2**20, max_num_seqs=1) as llm:
-        with pytest.raises(RequestError, match="stop: strings need a tokenizer"):
-            llm.generate([1, 2, 3], SamplingParams(stop="x"), use_tqdm=False)
+    options: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "float32", "kv_cache_memory_bytes": 2**20, "max_num_seqs": 1}
+    with LLM(str(scripted_model), **options) as llm, pytest.raises(RequestError, match="stop: strings need a tokenizer"):
+        llm.generate([1, 2, 3], SamplingParams(stop="x"), use_tqdm=False)
 
 
 def test_a9_sixty_four_streams_lose_no_token(numbers: Server) -> None:
