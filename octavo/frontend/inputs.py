@@ -148,17 +148,15 @@ class InputProcessor:
         trace_headers: dict[str, str] | None = None,
         arrival_s: float | None = None,
         is_internal: bool = False,
-        is_scoring: bool = False,
     ) -> PreparedRequest:
         """Check a request whole and make its children. Raises RequestError, naming the field, before anything has happened.
 
-        is_internal: max_logprobs does not bind (beam search). is_scoring: only the prompt's log-probabilities are wanted, so that it may
-        fill the whole context.
+        is_internal: max_logprobs does not bind (beam search).
         """
         self._check_params(params, priority, is_internal)
         prompt = self.truncated(prompt, params.truncate_prompt_tokens, params.truncation_side, params.max_tokens)
         ids = prompt.token_ids
-        num_prompt = self._check_prompt(ids, is_scoring)
+        num_prompt = self.check_prompt(ids, params.max_tokens)
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
         seed = (params.seed if params.seed is not None else self._draw_seed()) & SEED_MASK
@@ -197,7 +195,7 @@ class InputProcessor:
                 "start with --scheduling-policy priority",
                 "priority",
             )
-        params.check_vocabulary(self.model.vocab_size, -1 if is_internal else self.model.max_logprobs)
+        params.check_vocabulary(self.model.sampled_ids, -1 if is_internal else self.model.max_logprobs)
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
@@ -207,7 +205,7 @@ class InputProcessor:
         if keep is None:
             return prompt
         if keep == -1:
-            keep = max(1, self.max_model_len - (max_tokens or 1))
+            keep = max(1, self.max_model_len - (1 if max_tokens is None else max_tokens))
         if keep > self.max_model_len:
             raise RequestError(
                 f"truncate_prompt_tokens is {keep}, more than the context of {self.max_model_len} tokens",
@@ -220,14 +218,15 @@ class InputProcessor:
         text = None if self.tokenizer is None else self.tokenizer.decode(ids, skip_special_tokens=False)
         return EncodedPrompt(ids, text, prompt.cache_salt)
 
-    def _check_prompt(self, ids: list[int], is_scoring: bool) -> int:
+    def check_prompt(self, ids: list[int], max_tokens: int | None) -> int:
+        """The number of tokens in a prompt. Raises RequestError for one that is empty or too long, or holds what is no token."""
         if not ids:
             raise RequestError("the prompt is empty", "send at least one token", "prompt")
         self._check_ids(ids, "prompt")
         count = len(ids)
         if count > self.max_model_len:
             raise too_long(self.max_model_len, count)
-        if count == self.max_model_len and not is_scoring:
+        if count == self.max_model_len and max_tokens != 0:
             raise RequestError(
                 f"This model's maximum context length is {self.max_model_len} tokens. Your prompt contains {count} input tokens, "
                 "which leaves no room for an output token.",
@@ -241,7 +240,7 @@ class InputProcessor:
         result = copy.copy(params)
         result.n = 1
         result.seed = None
-        room = max(1, self.max_model_len - num_prompt)
+        room = self.max_model_len - num_prompt
         result.max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
         result.min_tokens = min(params.min_tokens, result.max_tokens)
         if params.bad_words:

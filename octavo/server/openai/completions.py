@@ -86,34 +86,31 @@ class Completions:
                 await asyncio.sleep(0)
 
     @property
-    def _generates(self) -> bool:
-        """max_tokens=0 asks for the prompt alone: its text, or its log-probabilities."""
-        return self._body.max_tokens != 0
-
-    @property
     def _max_tokens(self) -> int:
-        return serving.cap_max_tokens(self._body.max_tokens, self._llm.config.model.default_sampling) or 1
+        """As capped by the model's generation config; 0 asks for the prompt alone: its text, or its log-probabilities."""
+        asked = serving.cap_max_tokens(self._body.max_tokens, self._llm.config.model.default_sampling)
+        return self._body.max_tokens if asked is None else asked
 
     async def start(self) -> tuple[list[RequestStream], list[AsyncIterator[RequestOutput]]]:
         """Hand the prompts to the engine; the streams to close, and what to read."""
         body = self._body
         if body.use_beam_search:
-            beam = serving.beam_params(body, self._max_tokens if self._generates else 0)
+            beam = serving.beam_params(body, self._max_tokens)
             searches = [await self._llm.prepare_beam_search(p, beam, self.id, priority=body.priority) for p in self._prompts]
             self._log(beam)
             return [], [serving.single(search) for search in searches]
         params = self._params()
-        if not self._generates and params.prompt_logprobs is None:
+        if body.max_tokens == 0 and params.prompt_logprobs is None:
             if not body.echo:
                 raise RequestError("max_tokens must be at least 1", "0 is for echo or prompt_logprobs", "max_tokens")
             for prompt in self._prompts:
-                self._llm.inputs.prepare(self.id, prompt, params, priority=body.priority, is_scoring=True)  # what is wrong with it
+                self._llm.inputs.check_prompt(prompt.token_ids, body.max_tokens)
             self._log(params)
             return [], [_prompt_alone(self.id, p, body.n) for p in self._prompts]
         streams: list[RequestStream] = []
         try:
             for prompt in self._prompts:
-                stream = await self._llm.add_request(self.id, prompt, params, priority=body.priority, is_scoring=not self._generates)
+                stream = await self._llm.add_request(self.id, prompt, params, priority=body.priority)
                 streams.append(stream)
         except BaseException:
             for stream in streams:
@@ -131,8 +128,9 @@ class Completions:
         prompt_logprobs = body.prompt_logprobs
         if body.echo and body.logprobs is not None:
             prompt_logprobs = max(body.logprobs, prompt_logprobs or 0) if -1 not in (body.logprobs, prompt_logprobs) else -1
+        is_echo_alone = body.max_tokens == 0 and prompt_logprobs is None  # nothing is computed, and the rest is checked all the same
         defaults = self._llm.config.model.default_sampling
-        return serving.sampling_params(body, defaults, self._max_tokens, body.logprobs, prompt_logprobs)
+        return serving.sampling_params(body, defaults, 1 if is_echo_alone else self._max_tokens, body.logprobs, prompt_logprobs)
 
     # --- whole
 
@@ -155,7 +153,7 @@ class Completions:
             num_cached += last.num_cached_tokens or 0
             for each in last.outputs:
                 choices.append(self._choice(number, last, each))
-                num_tokens += len(each.token_ids) if self._generates else 0
+                num_tokens += len(each.token_ids)
         usage = self._usage(num_prompt, num_tokens, num_cached)
         reply = Completion(self.id, self._created, self._model, choices, self._state.fingerprint, usage=usage)
         reply.metrics = self._times(last, num_tokens)
@@ -168,19 +166,18 @@ class Completions:
             text = self._prompt_text(number)
             if body.logprobs is not None:
                 logprobs.add_prompt(self._pieces_of_prompt(number), last)
-        if self._generates:
-            text += output.text
-            if body.logprobs is not None and output.logprobs is not None:
-                logprobs.add(output.token_ids, output.logprobs, body.logprobs)
+        text += output.text
+        if body.logprobs is not None and output.logprobs is not None:
+            logprobs.add(output.token_ids, output.logprobs, body.logprobs)
         return CompletionChoice(
             index=number * body.n + output.index,
             text=text,
             logprobs=None if body.logprobs is None else logprobs.take(),
-            finish_reason=output.finish_reason if self._generates else "length",
-            stop_reason=output.stop_reason if self._generates else None,
+            finish_reason=output.finish_reason,
+            stop_reason=output.stop_reason,
             prompt_logprobs=None if body.prompt_logprobs is None else prompt_logprobs_of(last),
             prompt_token_ids=last.prompt_token_ids if body.return_token_ids else None,
-            token_ids=None if not body.return_token_ids else output.token_ids if self._generates else [],
+            token_ids=output.token_ids if body.return_token_ids else None,
         )
 
     # --- in pieces
@@ -216,14 +213,12 @@ class Completions:
             if body.logprobs is not None:
                 choice.logprobs.add_prompt(self._pieces_of_prompt(number), output)
             chunks.append(event(self._chunk(number, choice, self._piece(number, index, self._prompt_text(number), choice))))
-        if self._generates:
-            choice.add(new, body.logprobs)
-            if new.text:
-                chunks.append(event(self._chunk(number, choice, self._piece(number, index, new.text, choice))))
+        choice.add(new, body.logprobs)
+        if new.text:
+            chunks.append(event(self._chunk(number, choice, self._piece(number, index, new.text, choice))))
         if new.finish_reason is not None:
             piece = self._piece(number, index, "", choice)
-            piece.finish_reason = new.finish_reason if self._generates else "length"
-            piece.stop_reason = new.stop_reason if self._generates else None
+            piece.finish_reason, piece.stop_reason = new.finish_reason, new.stop_reason
             chunk = self._chunk(number, choice, piece)
             if not self._tells_usage:
                 chunk.metrics = self._times(output, choice.num_tokens)
