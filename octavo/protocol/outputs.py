@@ -50,11 +50,6 @@ class FlatLogprobs:
         self.extend(positions)
         return self
 
-    def __add__(self, positions: Iterable[LogprobsOnePosition | None]) -> "FlatLogprobs":
-        whole = self[:]
-        whole.extend(positions)
-        return whole
-
     def __len__(self) -> int:
         return len(self.start_indices)
 
