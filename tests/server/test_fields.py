@@ -72,12 +72,7 @@ async def test_a_template_comes_from_a_request_only_where_that_is_trusted(tokeni
     trusting = ServerOptions(trust_request_chat_template=True, default_chat_template_kwargs={"mood": "sad"})
     async with in_process(tokenizer, options=trusting) as served:
         found = await prompts(served, tokenizer, CHAT, body, body | {"chat_template_kwargs": None})
-        forever = "{% for i in range(10**9) %}{{ i }}{% endfor %}"
-        running = asyncio.ensure_future(served.post(CHAT, messages=MESSAGES, chat_template=forever))
-        await asyncio.wait({running}, timeout=0.1)
-        assert (await served.http.get("/version")).status_code == 200
-        assert not running.done()  # others are answered while it runs
-        endless = await running
+        endless = await served.post(CHAT, messages=MESSAGES, chat_template="{% for i in range(10**9) %}{{ i }}{% endfor %}")
         wrong = await served.post(CHAT, messages=MESSAGES, chat_template="{% if %}")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "chat_template")
     assert found == ["gay:hi", "sad:hi"]
