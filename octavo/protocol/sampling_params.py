@@ -15,7 +15,6 @@ from octavo.errors import RequestError
 GREEDY_BELOW = 1e-5  # a temperature under this is greedy
 LOWEST_TEMPERATURE = 0.01  # one in between is raised to this, or float32 logits overflow
 MAX_LOGPROB_TOKEN_IDS = 128
-MAX_BAD_WORDS = 128
 
 
 class RequestOutputKind(enum.IntEnum):
@@ -171,8 +170,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 raise _wrong(name, f"{name} must hold token ids")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise _wrong("allowed_token_ids", "allowed_token_ids must not be empty")
-        if self.bad_words and (len(self.bad_words) > MAX_BAD_WORDS or any(not w for w in self.bad_words)):
-            raise _wrong("bad_words", f"bad_words must be at most {MAX_BAD_WORDS} non-empty strings")
+        if self.bad_words and (len(self.bad_words) > (most := environment.max_num_bad_words()) or any(not w for w in self.bad_words)):
+            raise _wrong("bad_words", f"bad_words must be at most {most} non-empty strings")
         if self.logit_bias:
             bias: dict[int, float] = {}
             for key, value in self.logit_bias.items():

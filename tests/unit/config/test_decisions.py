@@ -7,7 +7,7 @@ import pytest
 from octavo.config import lengths, resolve
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.machine import MachineFacts
-from octavo.config.options import Options
+from octavo.config.options import Options, check
 from octavo.errors import ConfigError, UnsupportedModelError
 from tests.configs import make_model_config
 
@@ -103,6 +103,7 @@ def test_refusals(options: dict[str, Any], match: str) -> None:
     typed, model = Options(**options), MODEL
 
     def decide() -> None:
+        check(typed)
         resolve.decide_scheduler(typed, model, "llm", [])
         resolve.decide_cache(typed, model, MACHINE, [])
         resolve.decide_device(typed, MACHINE, [])
