@@ -6,7 +6,6 @@ config/variables.txt. A value that cannot be is a ConfigError that names the var
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -191,12 +190,18 @@ def process_name_prefix() -> str:
 
 def socket_root() -> Path:
     """Where the sockets between octavo's processes are made. Default: the folder for temporary files."""
-    return Path(read("RPC_BASE_PATH") or tempfile.gettempdir())
+    return Path(read("RPC_BASE_PATH") or _temporary())
 
 
 def runtime_root() -> Path:
     """Where processes of this user meet: XDG_RUNTIME_DIR, else the folder for temporary files."""
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or _temporary())
+
+
+def _temporary() -> str:
+    import tempfile  # a tenth of the time that --help takes
+
+    return tempfile.gettempdir()
 
 
 def keep_alive_on_engine_death() -> bool:

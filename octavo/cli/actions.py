@@ -147,7 +147,8 @@ def add_line(group: Any, line: Awaited) -> None:
 
 def _add(group: Any, name: str, short: tuple[str, ...], kind: str, convert: Callable[[str], Any], bare: Any) -> OptionAction:
     common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS}
-    flags = spellings(name, short, kind == "switch")
+    # a command's own short flag is over one of the engine's
+    flags = [f for f in spellings(name, short, kind == "switch") if f.startswith("--") or f not in group._option_string_actions]
     if kind == "switch":
         action = group.add_argument(*flags, action=SwitchAction, nargs=0, **common)
     elif kind in ("list", "ints"):

@@ -100,14 +100,19 @@ def add_options(parser: argparse.ArgumentParser, cls: type, skip: tuple[str, ...
     groups: dict[str, Any] = {}
     names = {f.name for c in (Options, ServerOptions) for f in typed_fields(c)}
     for f in typed_fields(cls):
-        if f.name in skip:
-            continue
-        title = f.metadata["group"]
-        actions.add_field(groups.get(title) or groups.setdefault(title, parser.add_argument_group(title)), f)
+        if f.name not in skip:
+            actions.add_field(_group(parser, groups, f.metadata["group"]), f)
+    if cls not in (Options, ServerOptions):
+        return
     for line in awaited.rows():
-        if line.name not in names and line.name not in skip and (line.section == "Frontend") == (cls is ServerOptions):
-            title = line.section
-            actions.add_line(groups.get(title) or groups.setdefault(title, parser.add_argument_group(title)), line)
+        if line.name in names or line.name in skip or (line.section == "Frontend") != (cls is ServerOptions):
+            continue
+        if "--" + line.name.replace("_", "-") not in parser._option_string_actions:  # a command may have its own of that name
+            actions.add_line(_group(parser, groups, line.section), line)
+
+
+def _group(parser: argparse.ArgumentParser, groups: dict[str, Any], title: str) -> Any:
+    return groups.get(title) or groups.setdefault(title, parser.add_argument_group(title))
 
 
 def _topic(words: list[str]) -> str | None:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from octavo.errors import ConfigError
 
+NESTED = {("attention_config", "backend"): "attention_backend"}  # keys that are options too
+
 
 class Awaited(NamedTuple):
     """One line of the table."""
@@ -52,6 +54,18 @@ def keys() -> dict[str, tuple[str, ...]]:
 
 
 @cache
+def _key_effects() -> dict[str, str]:
+    """What the keys of a JSON option get, where they get the same."""
+    return {cells[0]: cells[2] for section, cells in _lines() if section == "keys" and len(cells) > 2}
+
+
+def _key_refusal(name: str, key: str, value: Any) -> str | None:
+    if (option := NESTED.get((name, key))) is not None:
+        return refusal(option, value)
+    return None if value in (None, False, "auto", {}) or key not in keys()[name] else _key_effects()[name]
+
+
+@cache
 def _lines() -> tuple[tuple[str, list[str]], ...]:
     section, found = "", []
     for line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines():
@@ -77,6 +91,10 @@ def _value(text: str) -> Any:
 
 def refusal(name: str, value: Any) -> str | None:
     """Why this value of this option is refused, without the option's name; None if it is not."""
+    if isinstance(value, dict) and name in _key_effects():
+        for key, inner in value.items():
+            if (why := _key_refusal(name, key, inner)) is not None:
+                return f"{key}: {why}"
     lines = by_name().get(name, ())
     if not lines or value is None or any(value in row.harmless for row in lines):
         return None

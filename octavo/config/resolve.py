@@ -10,7 +10,7 @@ from octavo.checkpoint import catalog
 from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
-from octavo.config import variables
+from octavo.config import awaited, variables
 from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
@@ -114,28 +114,16 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
 
 
 def spread(options: Options) -> Options:
-    """The JSON options whose keys are options too, as those. Raises ConfigError for a key that awaits its feature."""
+    """The JSON options whose keys are options too, as those; a flag is over the JSON."""
     changes: dict[str, Any] = {}
-    for key, value in options.attention_config.items():
-        if key == "backend":
-            changes["attention_backend"] = value
-        elif value not in (None, False, {}, "auto"):
-            raise ConfigError(f"attention_config.{key}: awaits GPUs", "leave it away")
-    for key, value in options.logging_config.items():
-        if key == "log_level":
-            changes["log_level"] = value
-        elif key == "formatter":
-            changes["log_format"] = value
-        elif value not in (None, "", True):
-            variable = {"pylogging_config_file": "LOGGING_CONFIG_PATH", "configure_logging": "CONFIGURE_LOGGING"}[key]
-            raise ConfigError(f"logging_config.{key}: set OCTAVO_{variable}", "every process reads it when it starts")
-    own = Options()
-    typed = {name: value for name, value in changes.items() if getattr(options, name) == getattr(own, name)}  # a flag is over the JSON
-    spread_out = dataclasses.replace(options, **typed, attention_config={}, logging_config={})
-    if (spread_out.attention_backend or "").lower() == "auto":
-        spread_out.attention_backend = None
-    check(spread_out)
-    return spread_out
+    for (name, key), option in awaited.NESTED.items():
+        value = getattr(options, name).get(key)
+        if value is not None and getattr(options, option) is None:
+            changes[option] = value
+    result = dataclasses.replace(options, **changes)
+    if (result.attention_backend or "").lower() == "auto":
+        result.attention_backend = None
+    return result
 
 
 def decide_renderer_threads(options: Options) -> int:

@@ -89,7 +89,7 @@ def asks_for_nothing(variable: Variable, value: str) -> bool:
 
 
 def _is_of_kubernetes(name: str, value: str) -> bool:
-    return _OF_KUBERNETES.fullmatch(name) is not None and (name != "VLLM_PORT" or "://" in value)
+    return _OF_KUBERNETES.fullmatch(name) is not None and (name not in table() or "://" in value)
 
 
 def _unknown(name: str) -> str:
