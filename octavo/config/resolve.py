@@ -70,7 +70,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
     stored, own_generation = hf_config_files.read(found)
     if options.hf_config_path is not None:
         stored = read_other_config(options, reasons)
-    hf_config = _merged(stored, options.hf_overrides)
+    hf_config = override(stored, options.hf_overrides)
     if (listed := catalog.find(options.model)) is not None and not Path(options.model).exists():
         own_generation = listed.generation | own_generation
     generation = _generation_config(options, own_generation)
@@ -138,6 +138,26 @@ def read_other_config(options: Options, reasons: list[str]) -> dict[str, Any]:
     found = sources.resolve_config(options.hf_config_path, download_dir=options.download_dir, token=options.hf_token)
     reasons.append(f"config.json of {options.hf_config_path}, not the model's own: --hf-config-path")
     return hf_config_files.read(found)[0]
+
+
+def override(stored: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """--hf-overrides over config.json, key by key; but a way of rotating that is named replaces the stored one, under either key.
+
+    The base and the share of a head that is rotated stay, unless they are given too.
+    """
+    result = _merged(stored, over)
+    given = over.get("rope_parameters") or over.get("rope_scaling")
+    if not isinstance(given, dict) or not (given.get("rope_type") or given.get("type")):
+        return result
+    kept = {
+        key: old[key]
+        for old in (stored.get("rope_scaling"), stored.get("rope_parameters"))
+        for key in ("rope_theta", "partial_rotary_factor")
+        if isinstance(old, dict) and key in old
+    }
+    result.pop("rope_scaling", None)
+    result["rope_parameters"] = kept | given
+    return result
 
 
 def decide_model_type(hf_config: dict[str, Any]) -> str:

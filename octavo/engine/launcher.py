@@ -62,13 +62,13 @@ class Child:
         """Ask for the end of a child that does not read its messages yet."""
         self._process.terminate()
 
-    def close(self, times: float = 1.0) -> None:
-        """Wait for the end of a child that was told to end; kill it when the grace, so many times, is over. Can be called twice."""
+    def close(self, grace: float | None = None) -> None:
+        """Wait for the end of a child that was told to end; kill it when the grace is over. Can be called twice."""
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self._process.wait(times * grace_s())
+            self._process.wait(grace_s() if grace is None else grace)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
