@@ -15,6 +15,7 @@ from octavo.errors import ConfigError
 
 # in a namespace while it is filled: option -> why; the options that the file has set
 REFUSED, FROM_FILE = "_refused", "_from_file"
+EVERY = "Every command"  # the group of what each command has
 END_OF_FILE = "--\0"  # after the words of a --config file; nobody can type it
 
 
@@ -23,6 +24,7 @@ class OptionAction(argparse.Action):
 
     option: "Field[Any] | None" = None
     line: Awaited | None = None
+    is_shared = False  # of the engine or the server, which several commands have
 
     @property
     def kind(self) -> str:
@@ -108,6 +110,11 @@ def find(parser: argparse.ArgumentParser, flag: str) -> argparse.Action | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """The parsers of the commands below one, where it has such."""
+    return {name: each for a in parser._actions if isinstance(a, argparse._SubParsersAction) for name, each in a.choices.items()}
+
+
 def known_flags(parser: argparse.ArgumentParser) -> list[str]:
     """Every spelling of every option."""
     return [flag for flag in parser._option_string_actions if flag != END_OF_FILE]
@@ -130,11 +137,12 @@ def _mirrored(name: str) -> str | None:
     return None
 
 
-def add_field(group: Any, f: "Field[Any]") -> None:
+def add_field(group: Any, f: "Field[Any]", is_shared: bool = False) -> None:
     """A field of Options or ServerOptions. What is not typed stays out of the namespace."""
     meta = f.metadata
     action = _add(group, f.name, meta["aliases"], meta["kind"], _of_field(f), meta["bare"])
     action.option = f
+    action.is_shared = is_shared
     action.help = help_text(f)
 
 
@@ -142,6 +150,7 @@ def add_line(group: Any, line: Awaited) -> None:
     """A line of the table of awaited options."""
     action = _add(group, line.name, line.flags, line.kind, _of_line(line), None)
     action.line = line
+    action.is_shared = True
     action.help = line.effect if line.is_refused else line.told
 
 

@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-from octavo.cli.actions import OptionAction
+from octavo.cli.actions import OptionAction, commands_of
 from octavo.cli.main import COMMANDS
 from octavo.cli.parser import Parser
 
@@ -38,8 +38,14 @@ def command_parsers() -> dict[str, Parser]:
         if hasattr(module, "parsers"):
             found |= {f"{command} {name}".rstrip(): each for name, each in module.parsers().items()}
         elif hasattr(module, "parser"):
-            found[command] = module.parser()
+            found |= _expanded(command, module.parser())
     return found
+
+
+def _expanded(path: str, parser: Parser) -> dict[str, Parser]:
+    """The parser, or those of the commands below it."""
+    below = commands_of(parser)
+    return {name: each for word, inner in below.items() for name, each in _expanded(f"{path} {word}", inner).items()} or {path: parser}
 
 
 def flags(parser: Parser) -> list[argparse.Action]:

@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 from octavo.cli import terminal
-from octavo.cli.actions import OptionAction, find, known_flags
+from octavo.cli.actions import EVERY, OptionAction, find, known_flags
 
 # what most people set, in the order in which they ask
 MAIN = (
@@ -14,7 +14,7 @@ MAIN = (
     "load_format", "quantization", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching", "tensor_parallel_size", "cpu_threads",
     "chat_template", "generation_config", "hf_overrides", "seed", "log_level",
 )  # fmt: skip
-MANY = 40  # a command with more options than this shows the main ones only
+MANY = 40  # a command with more of the engine's options than this shows the main ones of them only
 # vLLM's name of a group -> ours; awaited options keep vLLM's
 GROUPS = {
     "ModelConfig": ("Model",),
@@ -36,7 +36,7 @@ COLUMN = 34
 def show(parser: argparse.ArgumentParser, topic: str) -> int:
     """Print the help that is asked for; the exit code, 2 for a topic that there is not."""
     if topic in ("", "all", "page"):
-        text = _short(parser) if not topic and _count(parser) > MANY else _whole(parser)
+        text = _short(parser) if not topic and sum(map(_is_shared, _options(parser))) > MANY else _whole(parser)
     else:
         found = _group(parser, topic) or _option(parser, topic)
         if found is None:
@@ -57,19 +57,29 @@ def _usage(parser: argparse.ArgumentParser) -> list[str]:
     lines = [" ".join(["usage:", parser.prog, *names, "[options]"]), ""]
     if parser.description:
         lines += [parser.description, ""]
-    lines += [_entry(a) for a in _positionals(parser)]
+    for action in _positionals(parser):
+        if isinstance(action, argparse._SubParsersAction):
+            lines += [f"  {choice.dest:<{COLUMN - 2}}{choice.help or ''}" for choice in action._choices_actions]
+        else:
+            lines.append(_entry(action))
     return [*lines, ""] if lines[-1] else lines
 
 
 def _placeholder(action: argparse.Action) -> str:
+    if isinstance(action, argparse._SubParsersAction):
+        return "COMMAND"
     name = action.metavar if isinstance(action.metavar, str) else action.dest
     return f"[{name}]" if action.nargs in ("?", "*") else name
 
 
 def _short(parser: argparse.ArgumentParser) -> str:
     by_name = {a.dest: a for a in _options(parser)}
-    lines = [*_usage(parser), _title("Main options")]
-    lines += [_entry(by_name[name]) for name in MAIN if name in by_name]
+    lines = _usage(parser)
+    for group in _groups(parser):
+        if own := [a for a in _shown(group) if not _is_shared(a)]:
+            lines += [_title(str(group.title)), *map(_entry, own), ""]
+    lines += [_title("Main options")]
+    lines += [_entry(by_name[name]) for name in MAIN if name in by_name and _is_shared(by_name[name])]
     ours, awaited = _titles(parser)
     lines += ["", *_wrapped(f"{len(ours)} groups, each shown by --help=GROUP: {', '.join(ours)}")]
     if awaited:
@@ -81,7 +91,7 @@ def _short(parser: argparse.ArgumentParser) -> str:
 def _whole(parser: argparse.ArgumentParser) -> str:
     lines = _usage(parser)
     for awaited in (False, True):
-        for group in parser._action_groups:
+        for group in _groups(parser):
             shown = [a for a in _shown(group) if _is_awaited(a) == awaited]
             if shown:
                 lines += [_title(f"{group.title} (of vLLM, not of octavo)" if awaited else str(group.title)), *map(_entry, shown), ""]
@@ -126,9 +136,14 @@ def _unknown(parser: argparse.ArgumentParser, topic: str) -> str:
     )
 
 
+def _groups(parser: argparse.ArgumentParser) -> list[argparse._ArgumentGroup]:
+    """What every command has comes last."""
+    return sorted(parser._action_groups, key=lambda group: group.title == EVERY)
+
+
 def _titles(parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
     """The groups that have options of ours, and those that have only others."""
-    ours = [str(g.title) for g in parser._action_groups if any(not _is_awaited(a) for a in _shown(g))]
+    ours = [str(g.title) for g in _groups(parser) if any(not _is_awaited(a) for a in _shown(g))]
     awaited = [str(g.title) for g in parser._action_groups if _shown(g) and str(g.title) not in ours]
     return [title for title in ours if title != "positional arguments"], awaited
 
@@ -149,8 +164,8 @@ def _shown(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     return [a for a in group._group_actions if a.option_strings and a.help is not argparse.SUPPRESS]
 
 
-def _count(parser: argparse.ArgumentParser) -> int:
-    return len(_options(parser))
+def _is_shared(action: argparse.Action) -> bool:
+    return isinstance(action, OptionAction) and action.is_shared
 
 
 def _entry(action: argparse.Action) -> str:

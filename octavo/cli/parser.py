@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"add_help": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options})
         self._file = ""  # the --config file that is being read
-        every = self.add_argument_group("Every command")
+        every = self.add_argument_group(actions.EVERY)
         every.add_argument(
             "-h", "--help", action="store_true", default=argparse.SUPPRESS, help="this text; --help=all, GROUP, FLAG or page"
         )
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
             terminal.choose(_take(words, "--color")[1])
             from octavo.cli.help import show
 
-            self.exit(show(self, topic))
+            self.exit(show(_below(self, words), topic))
         try:
             words, color = _take(words, "--color")
             terminal.choose(color)
@@ -101,7 +101,7 @@ def add_options(parser: argparse.ArgumentParser, cls: type, skip: tuple[str, ...
     names = {f.name for c in (Options, ServerOptions) for f in typed_fields(c)}
     for f in typed_fields(cls):
         if f.name not in skip:
-            actions.add_field(_group(parser, groups, f.metadata["group"]), f)
+            actions.add_field(_group(parser, groups, f.metadata["group"]), f, is_shared=cls in (Options, ServerOptions))
     if cls not in (Options, ServerOptions):
         return
     for line in awaited.rows():
@@ -123,6 +123,13 @@ def _topic(words: list[str]) -> str | None:
         if word.startswith("--help="):
             return word.removeprefix("--help=")
     return None
+
+
+def _below(parser: argparse.ArgumentParser, words: list[str]) -> argparse.ArgumentParser:
+    """The parser of the command that the words lead to."""
+    for word in words:
+        parser = actions.commands_of(parser).get(word, parser)
+    return parser
 
 
 def _take(words: list[str], flag: str) -> tuple[list[str], str | None]:

@@ -12,6 +12,8 @@ import pytest
 from octavo.cli import completion, serve
 from octavo.cli import main as cli
 from octavo.cli.help import GROUPS, MAIN, _titles
+from octavo.cli.parser import Parser, add_options
+from octavo.config.options import Options
 
 ROOT = Path(__file__).parents[3]
 
@@ -161,6 +163,35 @@ def test_bash_completes(line: str, offered: set[str], not_offered: set[str], tmp
     found = _completed(line, tmp_path)
     assert offered <= found
     assert not not_offered & found
+
+
+def _with_commands() -> Parser:
+    parser = Parser(prog="octavo thing", description="Things.")
+    below = parser.add_subparsers(dest="command")
+    first = below.add_parser("list", prog="octavo thing list", help="list them", description="Lists things.")
+    first.add_argument("--long", action="store_true", help="more of each")
+    return parser
+
+
+def test_help_of_a_command_below_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in ((["--help"], "list them"), (["list", "--help"], "more of each"), (["list", "--help=long"], "more of each")):
+        with pytest.raises(SystemExit) as ended:
+            _with_commands().parse_args(words)
+        assert ended.value.code == 0
+        assert said in capsys.readouterr().out
+    assert _with_commands().parse_args(["list", "--long"]).long
+    assert set(completion._expanded("thing", _with_commands())) == {"thing list"}
+
+
+def test_a_command_s_own_options_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser(prog="octavo thing")
+    parser.add_argument("--own", help="of this command")
+    add_options(parser, Options)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--help"])
+    text = capsys.readouterr().out
+    assert text.index("--own") < text.index("Main options") < text.index("--max-num-seqs")
+    assert "--watermark" not in text
 
 
 def test_completion_scripts(capsys: pytest.CaptureFixture[str]) -> None:
