@@ -136,3 +136,11 @@ def test_a_redirect_names_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert environment.model_redirects() == {"org/name": "/models/x"}
     (tmp_path / "r").write_text("org/name\t/models/y\n\n")
     assert environment.model_redirects() == {"org/name": "/models/y"}
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", True), ("True", True), (" on ", True), ("0", False), ("no", False), ("", False)])
+def test_switches(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_SERVER_DEV_MODE", value)
+    assert environment.server_dev_mode() is expected
+    monkeypatch.setenv("OCTAVO_SERVER_DEV_MODE", "0")
+    assert environment.server_dev_mode() is False
