@@ -1,15 +1,17 @@
-"""Writes the reference pages that are made from code: options, API fields, metrics, models. `make docs` runs it; a test compares."""
+"""Writes the reference pages that are made from code: options, variables, sampling, models. `make docs` runs it; a test compares."""
 
 import json
 import sys
 import typing
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from octavo import plugins
-from octavo.config.options import Options, ServerOptions
+from octavo import environment, plugins
+from octavo.config import awaited, variables
+from octavo.config.options import Options, ServerOptions, typed_fields
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.server import errors, tokenize
 from octavo.server.openai import models, protocol, reply
@@ -23,16 +25,62 @@ def options_page() -> str:
         "",
         "Each engine option is a flag of `octavo serve` and a keyword of `LLM(...)`; in flags `_` is `-`. An option left out is decided by",
         "octavo, which logs the reason. Switches also have `--no-…`; `--enable-…` and `--disable-…` mirror each other. Sizes take units:",
-        "1k is 1,000, 1K is 1,024.",
+        "1k is 1,000, 1K is 1,024. [Configuration](../configuration.md) tells the rest.",
     ]
     for title, cls in (("Engine", Options), ("Server", ServerOptions)):
         lines += ["", f"## {title}", "", "| flag | default | what it does |", "|---|---|---|"]
-        for f in fields(cls):
+        for f in typed_fields(cls):
             default = "" if f.default is None else "{}" if not isinstance(f.default, (str, int, float, bool)) else f"`{f.default}`"
             choices = f" One of: {', '.join(f.metadata['choices'])}." if f.metadata["choices"] else ""
             names = " ".join(f"`{n}`" for n in ("--" + f.name.replace("_", "-"), *f.metadata["aliases"]))
             lines.append(f"| {names} | {default} | {f.metadata['help']}.{choices} |".replace("..", "."))
+    lines += [
+        "",
+        "## What vLLM has beside these",
+        "",
+        "An option that is refused ends the start with its name and the reason; its default, and what else asks for nothing, is accepted.",
+        "One that is accepted changes nothing, and the log says why.",
+    ]
+    names = {f.name for cls in (Options, ServerOptions) for f in typed_fields(cls)}
+    for section in dict.fromkeys(row.section for row in awaited.rows()):
+        lines += ["", f"### {section}", "", "| flag | asks for nothing | any other value |", "|---|---|---|"]
+        for row in (r for r in awaited.rows() if r.section == section):
+            flags = " ".join(f"`{n}`" for n in ("--" + row.name.replace("_", "-"), *row.flags))
+            harmless = " ".join(f"`{json.dumps(v) if not isinstance(v, str) or not v else v}`" for v in row.harmless)
+            what = row.effect if row.effect.startswith("awaits") else ("refused: " if row.is_refused else "accepted: ") + row.told
+            some = f" ({', '.join(row.words)})" if row.name in names else ""
+            lines.append(f"| {flags} | {harmless} | {what}{some} |")
     return "\n".join(lines) + "\n"
+
+
+def environment_page() -> str:
+    lines = [
+        "# Environment variables",
+        "",
+        "A variable of octavo is `OCTAVO_NAME`. `VLLM_NAME` is read where that is not set, and the log names each one that is read so.",
+        "Switches are 1, true, yes, on or 0, false, no, off. At start the environment is looked through: a value that cannot be, or that",
+        "asks for what octavo does not have, ends the start; a name that means nothing gets a warning, and with",
+        "`--fail-on-environ-validation` an error.",
+        "",
+        "| `OCTAVO_…` and `VLLM_…` | what it does |",
+        "|---|---|",
+    ]
+    lines += [f"| `{name}` | {_first_line(reader)} |" for name, reader in environment.VARIABLES.items()]
+    lines += ["", "## Of others", "", "| variable | what it does |", "|---|---|"]
+    lines += [f"| `{name}` | {_first_line(reader)} |" for name, reader in {**environment.OTHERS, **environment.OURS}.items()]
+    lines += ["| `NO_COLOR` `FORCE_COLOR` `TERM` | " + _first_line(environment.wants_color) + " |"]
+    lines += ["| `HF_TOKEN` `HF_ENDPOINT` `HF_HOME` | As the Hugging Face library reads them. |"]
+    lines += ["", "## What vLLM has beside these", "", "| variable | asks for nothing | any other value |", "|---|---|---|"]
+    for variable in variables.table().values():
+        kind, _, text = variable.effect.partition(": ")
+        what = {"note": f"accepted: {text}", "never": f"refused: {text}", "other": f"not octavo's: {text}", "gone": f"warned of: {text}"}
+        harmless = " ".join(f"`{v}`" for v in variable.harmless)
+        lines.append(f"| `{variable.name}` | {harmless} | {what.get(kind, variable.effect)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _first_line(function: Callable[[], Any]) -> str:
+    return str(function.__doc__).splitlines()[0]
 
 
 def sampling_page() -> str:
@@ -105,7 +153,13 @@ REPLIES: dict[str, type] = {
     "An answer of /detokenize": tokenize.Detokenized,
     "An error": errors.ErrorBody,
 }
-PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page, "api.md": api_page}
+PAGES = {
+    "options.md": options_page,
+    "environment.md": environment_page,
+    "sampling.md": sampling_page,
+    "models.md": models_page,
+    "api.md": api_page,
+}
 
 
 def main() -> int:

@@ -57,9 +57,12 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
+    max_num_active_seqs: int  # that run at a time; max_num_seqs sizes the worker
     max_num_batched_tokens: int
+    max_num_scheduled_tokens: int  # of a step; max_num_batched_tokens sizes the worker
     chunked_prefill: bool
     long_prefill_token_threshold: int  # 0 = none
+    long_prefill_token_threshold_adaptive: bool
     prefill_schedule_interval: int
     policy: str  # "fcfs" | "priority"
     reserve_full_prompt: bool
@@ -73,6 +76,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: str  # "cpu"
     threads: int
+    cores: list[int] | None  # that the threads may run on; None: any
     attention_backend: str | None  # None: the first that does not refuse
     op_implementations: str  # "fast" | "reference"
 
@@ -91,4 +95,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     parallel: ParallelConfig
     log_level: str
     log_stats: bool
+    log_iterations: bool  # a line for each step
+    load_progress: bool  # tell how far the reading of weights is
+    renderer_threads: int
     reasons: list[str]  # why each computed value is what it is, for the log

@@ -14,10 +14,11 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from octavo import plugins
-from octavo.engine.launcher import GRACE_S, remove_directory
+from octavo import environment, plugins
+from octavo.engine.launcher import grace_s, remove_directory
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 
 
 def main(arguments: list[str]) -> None:
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     orphaned = _watch_parent(socket.socket(fileno=int(descriptor)))
+    _name_process({"engine": "core"}.get(room, room))
     status = 0
     try:
         plugins.load(room, module).main(rest)
@@ -45,6 +47,13 @@ def main(arguments: list[str]) -> None:
     os._exit(status)
 
 
+def _name_process(role: str) -> None:
+    """As ps and top show it: 15 characters are the most that the kernel keeps."""
+    if sys.platform == "linux":
+        name = f"{environment.process_name_prefix()}-{role}".encode()[:15]
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, ctypes.c_char_p(name), 0, 0, 0)
+
+
 def _end(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # both watches may speak; the end must run once
     sys.exit(128 + number)
@@ -61,7 +70,7 @@ def _watch_parent(life: socket.socket) -> threading.Event:
             pass
         orphaned.set()
         os.kill(os.getpid(), signal.SIGTERM)
-        threading.Event().wait(GRACE_S)
+        threading.Event().wait(grace_s())
         os._exit(1)
 
     threading.Thread(target=wait, name="octavo-parent", daemon=True).start()

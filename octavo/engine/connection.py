@@ -126,7 +126,7 @@ class ProcessConnection:
                     self._outbox.send(self._encode(Stop()))
             elif not self._is_ending:
                 core.terminate()
-        core.close(2 * launcher.GRACE_S)  # its own children have a grace too
+        core.close(2 * launcher.grace_s())  # its own children have a grace too
 
     def _sockets(self) -> tuple["zmq.Socket[bytes]", ...]:
         return self._outbox, self._inbox, self._wake_sender, self._wake_receiver

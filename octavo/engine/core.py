@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from octavo.kvcache.remedies import raise_cache_bytes, raise_num_blocks, raise_u
 from octavo.kvcache.specs import CachePlan
 from octavo.kvcache.worker_facts import WorkerFacts
 from octavo.logging import get_logger
+from octavo.protocol.columns import unpack
 from octavo.protocol.messages import (
     Abort,
     Add,
@@ -78,6 +80,7 @@ class EngineCore:
         self._outputs: list[EngineOutput] = []
         self._has_news = False  # something happened that the gauges show
         self._facts: EngineFacts | None = None
+        self._iterations: deque[str] = deque()  # of the outstanding steps, for the log
 
     def start(self) -> EngineFacts:
         """Start the worker and make the cache. Raises the OctavoError that stands in the way, a MemoryPlanError among them."""
@@ -143,12 +146,18 @@ class EngineCore:
     def submit(self, plan: StepPlan) -> None:
         self.executor.submit(plan)
         self._outstanding += 1
+        if self.config.log_iterations:
+            self._iterations.append(describe_step(plan))
 
     def collect(self) -> StepResult:
         """The result of the oldest outstanding step. Raises EngineDeadError if the worker died."""
         while (result := self.executor.collect(COLLECT_WAIT_S)) is None:
             pass
         self._outstanding -= 1
+        if self._iterations:
+            times = result.timings
+            took = f"{1e3 * times.forward_s:.2f} ms forward, {1e3 * times.sample_s:.2f} ms sampling" if times is not None else "no times"
+            logger.info("%s, %s", self._iterations.popleft(), took)
         return result
 
     def update(self, result: StepResult) -> None:
@@ -220,6 +229,16 @@ CALLS: dict[str, Callable[..., Any]] = {
     "facts": EngineCore._tell_facts,
     "ping": EngineCore._ping,
 }
+
+
+def describe_step(plan: StepPlan) -> str:
+    """A step for the log. A row that is granted one token generates; one that is granted more has a prompt to compute."""
+    counts = unpack(plan.counts)
+    prompts = counts > 1
+    return (
+        f"step {plan.step}: {int(prompts.sum())} requests compute {int(counts[prompts].sum())} tokens of their prompts, "
+        f"{int((~prompts).sum())} generate"
+    )
 
 
 def make_plan(config: Config, worker: WorkerFacts) -> tuple[CachePlan, Config]:

@@ -14,9 +14,13 @@ from pathlib import Path
 import zmq
 
 import octavo
+from octavo import environment
 from octavo.errors import EngineDeadError, MemoryPlanError, OctavoError
 
-GRACE_S = 5.0  # a child that was told to end and has not after this is killed
+
+def grace_s() -> float:
+    """A child that was told to end and has not after this is killed."""
+    return environment.worker_shutdown_timeout_s()
 
 
 class Child:
@@ -38,7 +42,7 @@ class Child:
     def death(self) -> str:
         """How it ended, in words; waits for the end if it is just under way."""
         try:
-            code = self._process.wait(GRACE_S)
+            code = self._process.wait(grace_s())
         except subprocess.TimeoutExpired:
             return f"the {self.name} process {self.pid} closed its connection"
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
@@ -58,13 +62,13 @@ class Child:
         """Ask for the end of a child that does not read its messages yet."""
         self._process.terminate()
 
-    def close(self, grace_s: float = GRACE_S) -> None:
+    def close(self, grace: float | None = None) -> None:
         """Wait for the end of a child that was told to end; kill it when the grace is over. Can be called twice."""
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self._process.wait(grace_s)
+            self._process.wait(grace_s() if grace is None else grace)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -137,7 +141,7 @@ def connect_outbox(outbox: "zmq.Socket[bytes]", address: str) -> None:
 
 def socket_directory() -> Path:
     """A new private folder for ipc sockets; a short path, since the system allows about 100 characters."""
-    base = tempfile.gettempdir()
+    base = str(environment.socket_root())
     return Path(tempfile.mkdtemp(prefix="octavo-", dir=base if len(base) < 60 else "/tmp"))
 
 

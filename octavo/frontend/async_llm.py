@@ -30,7 +30,6 @@ from octavo.text.tokenizer import Tokenizer
 logger = get_logger(__name__)
 
 LONG_TEXT = 16_384  # characters; a longer prompt is encoded on a thread
-OUTPUTS_AT_ONCE = 64  # outputs turned into text before other tasks get their turn
 
 
 class AsyncLLM:
@@ -49,7 +48,7 @@ class AsyncLLM:
         self._starting: asyncio.Task[EngineFacts] | None = None
         self._tasks: set[asyncio.Future[Any]] = set()  # until the end
         self._aborts: set[asyncio.Future[Any]] = set()  # on their way to the engine
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="octavo-encode")
+        self._threads = ThreadPoolExecutor(config.renderer_threads, thread_name_prefix="octavo-encode")
         self._idle = asyncio.Event()
         self._idle.set()
         self._num_waiting = 0
@@ -351,7 +350,7 @@ class AsyncLLM:
     async def _read_outputs(self) -> None:
         """Until the engine ends: its outputs to the streams, its figures to the metrics."""
         assert self._client is not None
-        throughput = Throughput()
+        throughput, at_once = Throughput(), environment.outputs_at_once()
         if self.config.log_stats:
             self._keep(asyncio.ensure_future(self._log_throughput(throughput)), self._tasks)
         try:
@@ -362,12 +361,12 @@ class AsyncLLM:
                     throughput.add(batch.stats)
                     if self.metrics is not None:
                         self.metrics.record_engine(batch.stats)
-                for start in range(0, len(batch.outputs), OUTPUTS_AT_ONCE):
-                    todo = self._outputs.process(batch.outputs[start : start + OUTPUTS_AT_ONCE], batch.time_s)
+                for start in range(0, len(batch.outputs), at_once):
+                    todo = self._outputs.process(batch.outputs[start : start + at_once], batch.time_s)
                     for request in todo.requests:
                         await _settled(self._client.add(request))
                     self._tell_aborts(todo.aborts)
-                    if start + OUTPUTS_AT_ONCE < len(batch.outputs):
+                    if start + at_once < len(batch.outputs):
                         await asyncio.sleep(0)
                 self._note_idle()
         except OctavoError as error:

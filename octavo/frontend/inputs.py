@@ -8,6 +8,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
+from octavo import environment
 from octavo.config.config import ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
 from octavo.protocol.columns import pack
@@ -247,6 +248,9 @@ class InputProcessor:
             assert self.tokenizer is not None
             spelled = self.tokenizer.encode_bad_words(params.bad_words)
             result.bad_words_token_ids = list(params.bad_words_token_ids or []) + spelled
+            if sum(map(len, spelled)) > (most := environment.max_bad_words_total_tokens()):
+                fact = f"bad_words are {sum(map(len, spelled))} tokens in all their spellings, and {most} is the most"
+                raise RequestError(fact, "send fewer", "bad_words")
         result.bad_words = None
         result.stop = []
         result.truncate_prompt_tokens = result.truncation_side = result.extra_args = None

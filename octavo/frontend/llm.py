@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from octavo.config.config import Config
-from octavo.config.options import Options, option_names
+from octavo.config.options import Options, from_keywords
 from octavo.config.resolve import resolve
 from octavo.engine.client import EngineClient
 from octavo.errors import ConfigError, OctavoError, RequestError
@@ -60,15 +60,7 @@ class LLM:
 
     def __init__(self, model: str, **options: Any) -> None:
         """Load a model. Keywords are the engine options. Raises ConfigError, ModelNotFoundError, MemoryPlanError ..., with a remedy."""
-        known = option_names(Options)
-        if unknown := sorted(set(options) - known):
-            import difflib
-
-            near = difflib.get_close_matches(unknown[0], known, n=1)
-            raise ConfigError(
-                f"LLM() has no option {unknown[0]!r}", f"did you mean {near[0]}?" if near else "octavo serve --help lists them"
-            )
-        self._begin(resolve(Options(model=model, **options), "llm"), EngineClient(), None)
+        self._begin(resolve(from_keywords({"model": model, **options}), "llm"), EngineClient(), None)
 
     @classmethod
     def from_options(cls, options: Options) -> "LLM":

@@ -16,7 +16,6 @@ from octavo.errors import RequestError
 GREEDY_BELOW = 1e-5  # a temperature under this is greedy
 LOWEST_TEMPERATURE = 0.01  # one in between is raised to this, or float32 logits overflow
 MAX_LOGPROB_TOKEN_IDS = 128
-MAX_BAD_WORDS = 128
 MAX_WORDS_LENGTH = 65_536  # characters of all stop strings, or of all bad words, together
 
 
@@ -195,8 +194,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def _check_bad_words(self) -> None:
         words = self.bad_words or []
-        if len(words) > MAX_BAD_WORDS or any(not isinstance(w, str) or not w for w in words):
-            raise _wrong("bad_words", f"bad_words must be at most {MAX_BAD_WORDS} non-empty strings")
+        if len(words) > (most := environment.max_num_bad_words()) or any(not isinstance(w, str) or not w for w in words):
+            raise _wrong("bad_words", f"bad_words must be at most {most} non-empty strings")
         if sum(map(len, words)) > MAX_WORDS_LENGTH:
             raise _wrong("bad_words", f"bad_words may hold at most {MAX_WORDS_LENGTH} characters")
 

@@ -9,6 +9,7 @@ from octavo.config.options import ServerOptions
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.server import errors
 from octavo.server.middleware import ApiKeys, RequestIds
+from octavo.server.response_log import ResponseLog
 from octavo.server.state import ServerState
 
 ENDPOINTS = (
@@ -41,6 +42,8 @@ def create_app(options: ServerOptions | None = None, llm: AsyncLLM | None = None
     errors.install(app)
     if keys := api_keys(options):
         app.add_middleware(ApiKeys, keys=keys)
+    if environment.debug_log_api_server_response():
+        app.add_middleware(ResponseLog)
     app.add_middleware(RequestIds)
     return app
 
@@ -49,5 +52,4 @@ def api_keys(options: ServerOptions) -> list[str]:
     """The keys that clients must send, from the options or else from the environment; none = open to all."""
     if options.api_key:
         return [key for key in options.api_key if key]
-    own = environment.api_key()
-    return [own] if own else []
+    return environment.api_keys()

@@ -221,10 +221,10 @@ def ready_block(options: ServerOptions, listener: socket.socket, llm: AsyncLLM) 
 
 
 def address(listener: socket.socket) -> str:
-    """http://host:port as a client on this machine would write it."""
+    """http://host:port as a client would write it: one on this machine, or, where OCTAVO_HOST_IP is set, one elsewhere."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1"
+        host = environment.host_ip() or "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -113,7 +113,7 @@ class Worker:
             self.__dict__.pop(name, None)
 
     def _load(self) -> None:
-        self._built = build(self._config, self._device, _progress())
+        self._built = build(self._config, self._device, _progress() if self._config.load_progress else None)
         buffer = self._device.allocate(self._ledger.arena_bytes)
         buffer.zero_()  # resident now, so that what is measured afterwards is the runtime
         self._arena = Arena(buffer)

@@ -93,7 +93,7 @@ def test_a_child_that_does_not_end_is_killed(sleeper: None, tmp_path: Path) -> N
     directory = launcher.socket_directory()
     child = launcher.launch("sleeper", SLEEPER, [str(tmp_path / "up")], directory)
     wait_for_file(tmp_path / "up", child)
-    child.close(grace_s=0.01)
+    child.close(grace=0.01)
     child.close()
     assert not child.is_alive()
     launcher.remove_directory(directory)

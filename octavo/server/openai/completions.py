@@ -337,6 +337,8 @@ def _prompts(value: Any) -> list[Prompt]:
         if all(isinstance(v, int) and not isinstance(v, bool) for v in value):
             return [value]
         if all(isinstance(v, str) for v in value) or all(isinstance(v, list) for v in value):
+            if len(value) > (limit := environment.max_completion_prompts()):
+                raise RequestError(f"prompt may hold at most {limit} prompts, not {len(value)}", "send several requests", "prompt")
             return list(value)
     raise RequestError("prompt must be text, token ids, or a non-empty list of either", parameter="prompt")
 

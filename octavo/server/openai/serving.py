@@ -46,6 +46,8 @@ def model_name(state: ServerState, asked: str | None) -> str:
     if asked is None or asked == "":
         return names[0]
     if asked not in names:
+        if environment.skip_model_name_validation():
+            return names[0]
         raise UnknownModelError(f"The model `{asked}` does not exist.", f"this server has {', '.join(names)}")
     return asked
 
