@@ -1,6 +1,7 @@
 """Writes the reference pages that are made from code: options, API fields, metrics, models. `make docs` runs it; a test compares."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import msgspec
 
 from octavo import plugins
 from octavo.config.options import Options, ServerOptions
+from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
 from octavo.protocol.sampling_params import SamplingParams
+from octavo.server.http_metrics import HTTP_SERIES, UNCOUNTED
+from octavo.server.process_metrics import ProcessMetrics
 
 HERE = Path(__file__).parent
 
@@ -51,7 +55,48 @@ def models_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page}
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "Every series of `/metrics`. A counter has `_total` behind its name there, a histogram `_bucket`, `_sum` and `_count`; both have",
+        "`_created`. [Metrics](../metrics.md) tells how they are used.",
+        "",
+        "## Engine",
+        "",
+        f"Labels are {_names(ENGINE)} where no others are given. `--metrics-prefix` replaces `vllm:`; `--disable-log-stats` leaves",
+        "them away.",
+        "",
+        "| name | kind | labels | buckets | what it says | counted by |",
+        "|---|---|---|---|---|---|",
+    ]
+    for s in SERIES:
+        values = f"`{s.label}`: {', '.join(s.values)}" if s.label else ""
+        own = "" if s.own == ENGINE else _names(s.own)
+        needs = f" Only with `{s.needs}`." if s.needs else ""
+        family = f"`{s.family}`" if s.family else ""
+        labels = "; ".join(part for part in (own, values) if part)
+        lines.append(f"| `vllm:{s.name}` | {s.kind} | {labels} | {family} | {s.text}{needs} | {s.source} |")
+    lines += ["", "### Buckets", "", "`--custom-histogram-buckets` takes these names.", "", "| family | upper bounds |", "|---|---|"]
+    lines += [f"| `{name}` | {', '.join(f'{b:g}' for b in bounds)} |" for name, bounds in BUCKETS.items()]
+    lines.append("| `request_tokens` | 1, 2, 5, 10, 20, 50 and so on, up to the context |")
+    lines += ["", "## HTTP", "", f"Not counted: {_names(sorted(UNCOUNTED))}. A path that is no endpoint is `none`.", ""]
+    lines += ["| name | kind | labels | what it says |", "|---|---|---|---|"]
+    kinds = ("counter", "summary", "summary", "histogram", "histogram")
+    for kind, (name, text, names) in zip(kinds, HTTP_SERIES, strict=True):
+        lines.append(f"| `{name}` | {kind} | {_names(names)} | {text} |")
+    lines += ["", "## Process", "", "Of the server's own process; the engine core and the worker are processes of their own.", ""]
+    lines += [f"- `{metric.name}`: {metric.documentation.rstrip('.')}." for metric in ProcessMetrics().collect()]
+    lines += ["", "## Not here yet", "", "Series of vLLM that await their feature.", "", "| name | awaits |", "|---|---|"]
+    lines += [f"| `vllm:{name}` | {feature} |" for name, feature in AWAITED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page, "metrics.md": metrics_page}
 
 
 def main() -> int:

@@ -30,6 +30,36 @@ def logging_level() -> str:
     return read("LOGGING_LEVEL", "INFO") or "INFO"
 
 
+def configures_logging() -> bool:
+    """CONFIGURE_LOGGING=0: Python's logging is left as it is found."""
+    return flag("CONFIGURE_LOGGING", True)
+
+
+def logging_prefix() -> str:
+    """What stands before each message of the log."""
+    return read("LOGGING_PREFIX", "") or ""
+
+
+def logging_stream() -> str:
+    """stderr or stdout, or the same as ext://sys.stderr."""
+    return read("LOGGING_STREAM", "stderr") or "stderr"
+
+
+def logging_config_path() -> str | None:
+    """A JSON file for logging.config.dictConfig."""
+    return read("LOGGING_CONFIG_PATH")
+
+
+def trace_protocol() -> str:
+    """OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, else OTEL_EXPORTER_OTLP_PROTOCOL: how traces are sent."""
+    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
+
+
+def names_trace_service() -> bool:
+    """Whether OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says what the service is called in traces."""
+    return bool(os.environ.get("OTEL_SERVICE_NAME")) or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+
+
 def allow_long_max_model_len() -> bool:
     """Let --max-model-len exceed what the model's configuration says."""
     return flag("ALLOW_LONG_MAX_MODEL_LEN")

@@ -13,6 +13,7 @@ from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig,
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
 from octavo.config.machine import MachineFacts, look
+from octavo.config.observability import decide_log, decide_observability
 from octavo.config.options import Options
 from octavo.errors import ConfigError, UnsupportedModelError
 
@@ -32,6 +33,8 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
     reasons: list[str] = []
     device = decide_device(options, machine, reasons)
     parallel = decide_parallel(options, reasons)
+    log_level, log = decide_log(options)
+    observability = decide_observability(options, reasons)
     model = resolve_model(options, reasons)
     return Config(
         model=model,
@@ -39,7 +42,9 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
         scheduler=decide_scheduler(options, model, usage, reasons),
         device=device,
         parallel=parallel,
-        log_level=environment.logging_level(),
+        observability=observability,
+        log_level=log_level,
+        log=log,
         log_stats=not options.disable_log_stats,
         reasons=reasons,
     )

@@ -56,6 +56,7 @@ class PreparedRequest:
     params: SamplingParams  # as the caller gave them
     children: list[EngineRequest]
     arrival_s: float
+    is_internal: bool = False  # a part of another request
 
 
 def as_list(prompts: Any) -> list[Prompt]:
@@ -154,7 +155,7 @@ class InputProcessor:
             for index in range(params.n)
         ]
         checked = EncodedPrompt(ids, prompt.text, prompt.cache_salt)
-        return PreparedRequest(request_id, checked, params, children, arrival_s)
+        return PreparedRequest(request_id, checked, params, children, arrival_s, is_internal)
 
     def _check_params(self, params: SamplingParams, priority: int, is_internal: bool) -> None:
         for name in ("structured_outputs", "thinking_token_budget", "extra_args"):

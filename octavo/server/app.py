@@ -8,6 +8,7 @@ from octavo import __version__, environment
 from octavo.config.options import ServerOptions
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.server import errors
+from octavo.server.http_metrics import HttpMeter
 from octavo.server.middleware import ApiKeys, RequestIds
 from octavo.server.state import ServerState
 
@@ -28,12 +29,15 @@ def create_app(options: ServerOptions | None = None, llm: AsyncLLM | None = None
     app.state.server = ServerState(options)
     if llm is not None:
         app.state.server.attach(llm)
-    for name in ENDPOINTS:
-        app.include_router(importlib.import_module(f"octavo.server.{name}").router)
+    routers = [importlib.import_module(f"octavo.server.{name}").router for name in ENDPOINTS]
+    for router in routers:
+        app.include_router(router)
     errors.install(app)
     if keys := api_keys(options):
         app.add_middleware(ApiKeys, keys=keys)
     app.add_middleware(RequestIds)
+    routes = [*app.routes, *(route for router in routers for route in router.routes)]
+    app.add_middleware(HttpMeter, metrics=app.state.server.http_metrics, routes=routes)
     return app
 
 

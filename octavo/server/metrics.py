@@ -1,9 +1,9 @@
-"""/metrics: the engine's series, as Prometheus reads them."""
+"""/metrics: the engine's, the HTTP server's and the process's series, as Prometheus reads them."""
 
 import asyncio
 
 from fastapi import APIRouter, Request
-from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import Response
 
@@ -12,13 +12,27 @@ from octavo.server.state import ServerState
 router = APIRouter()
 
 
+class _Collected:
+    """What an encoder takes for a registry: series that have been read already."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Text, or OpenMetrics where the client accepts it. No series before the engine is up, or with --disable-log-stats."""
+    """Text, or OpenMetrics where the client accepts it. The engine's series are not there before it is up, or with --disable-log-stats."""
     state: ServerState = request.app.state.server
-    source = state.llm.metrics if state.llm is not None else None
-    registry = source.registry if source is not None else CollectorRegistry()
+    families = list(state.http_metrics.collect())
+    if state.llm is not None and state.llm.metrics is not None:
+        families += state.llm.metrics.collect()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    # many series take milliseconds: not on the loop that streams
-    text = await asyncio.to_thread(encode, registry)
-    return Response(text, headers={"content-type": content_type})
+
+    def work() -> bytes:
+        return encode(_Collected([*families, *state.process_metrics.collect()]))  # type: ignore[arg-type]
+
+    # reading is quick, and in step with what is recorded; writing many series takes milliseconds: not on the loop that streams
+    return Response(await asyncio.to_thread(work), headers={"content-type": content_type})

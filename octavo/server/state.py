@@ -9,6 +9,8 @@ from octavo import __version__
 from octavo.config.options import ServerOptions
 from octavo.errors import EngineDeadError, OverloadedError
 from octavo.frontend.async_llm import AsyncLLM
+from octavo.server.http_metrics import HttpMetrics
+from octavo.server.process_metrics import ProcessMetrics
 
 
 class Phase(enum.Enum):
@@ -28,6 +30,8 @@ class ServerState:
     llm: AsyncLLM | None = None
     phase: Phase = Phase.STARTING
     started_s: int = field(default_factory=lambda: int(time.time()))
+    http_metrics: HttpMetrics = field(default_factory=HttpMetrics)
+    process_metrics: ProcessMetrics = field(default_factory=ProcessMetrics)
     fingerprint: str = f"octavo-{__version__}"
 
     def attach(self, llm: AsyncLLM) -> None:

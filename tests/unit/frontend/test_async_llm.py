@@ -176,8 +176,8 @@ async def test_a_full_queue_refuses_and_counts(tokenizer: Tokenizer) -> None:
         for stream in streams:
             await stream.aclose()
         assert llm.metrics is not None
-        found = {m.name: m.value for m in llm.metrics.snapshot()}
-        assert found["vllm:admission_rejections"] == 1
+        found = {m.labels["reason"]: m.value for m in llm.metrics.snapshot() if m.name == "vllm:admission_rejections"}
+        assert found == {"max_num_queued_reqs": 1, "max_num_queued_tokens": 0}
 
 
 async def test_a_wrong_request_is_refused_before_anything(tokenizer: Tokenizer) -> None:
