@@ -12,7 +12,6 @@ from octavo.config.options import Options, ServerOptions
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.server.http_metrics import HTTP_SERIES, UNCOUNTED
-from octavo.server.process_metrics import ProcessMetrics
 
 HERE = Path(__file__).parent
 
@@ -86,7 +85,8 @@ def metrics_page() -> str:
     for kind, (name, text, names) in zip(kinds, HTTP_SERIES, strict=True):
         lines.append(f"| `{name}` | {kind} | {_names(names)} | {text} |")
     lines += ["", "## Process", "", "Of the server's own process; the engine core and the worker are processes of their own.", ""]
-    lines += [f"- `{metric.name}`: {metric.documentation.rstrip('.')}." for metric in ProcessMetrics().collect()]
+    lines += ["`python_gc_*` and `python_info`; on Linux also `process_cpu_seconds_total`, `process_resident_memory_bytes`,"]
+    lines += ["`process_virtual_memory_bytes`, `process_start_time_seconds`, `process_open_fds` and `process_max_fds`."]
     lines += ["", "## Not here yet", "", "Series of vLLM that await their feature.", "", "| name | awaits |", "|---|---|"]
     lines += [f"| `vllm:{name}` | {feature} |" for name, feature in AWAITED.items()]
     return "\n".join(lines) + "\n"
