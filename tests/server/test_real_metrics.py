@@ -7,15 +7,15 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.server.collector import OverHttp, attributes
+from tests.server.conftest import MAX_SEQS, QUEUE
 from tests.server.ledger import Ledger
-from tests.server.real_server import RealServer, write_model
+from tests.server.real_server import RealServer
 
 PER_SEQUENCE = (
     "e2e_request_latency_seconds_count",
@@ -25,31 +25,8 @@ PER_SEQUENCE = (
     "request_num_preemptions_count",
     "request_params_n_sum",
 )
-MAX_SEQS = 4
-QUEUE = 2
 LONG = "a prompt of more than two blocks, so that what it has in the cache can be found again, by others and by itself: say "
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-
-
-@pytest.fixture(scope="module")
-def collector() -> Iterator[OverHttp]:
-    found = OverHttp()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, collector: OverHttp) -> Iterator[RealServer]:
-    """A pool of 39 blocks, of which four long answers need more; places for four and a queue of two; a log of JSON lines."""
-    words = ("--dtype", "float32", "--max-num-seqs", str(MAX_SEQS), "--max-num-batched-tokens", "32", "--max-model-len", "1024")
-    words += ("--num-gpu-blocks-override", "40", "--max-num-queued-reqs", str(QUEUE), "--enable-prompt-tokens-details")
-    words += ("--kv-cache-metrics", "--kv-cache-metrics-sample", "1", "--log-format", "json", "--otlp-traces-endpoint", collector.endpoint)
-    variables = {"OCTAVO_LOG_STATS_INTERVAL": "0.1", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_BSP_SCHEDULE_DELAY": "50"}
-    started = RealServer(write_model(tmp_path_factory.mktemp("script")), *words, **variables)
-    try:
-        yield started.wait_ready()
-    finally:
-        started.close()
 
 
 def check(ledger: Ledger) -> None:
@@ -88,14 +65,14 @@ def complete(server: RealServer, prompt: str, **more: Any) -> dict[str, Any]:
     return answer
 
 
-def test_answers_and_counters_agree(server: RealServer) -> None:
-    ledger, spent = Ledger(server.url), Spent()
-    spent.add(complete(server, "say p", max_tokens=50)["usage"])  # ends by itself
-    spent.add(complete(server, "say o", max_tokens=7)["usage"])  # is cut
-    spent.add(complete(server, "say o", max_tokens=90, stop=[" tack"])["usage"])  # stop string: the engine was ahead by a step
-    chat = server.post("/v1/chat/completions", messages=[{"role": "user", "content": "say t"}], max_tokens=40).json()
+def test_answers_and_counters_agree(metered_server: RealServer) -> None:
+    ledger, spent = Ledger(metered_server.url), Spent()
+    spent.add(complete(metered_server, "say p", max_tokens=50)["usage"])  # ends by itself
+    spent.add(complete(metered_server, "say o", max_tokens=7)["usage"])  # is cut
+    spent.add(complete(metered_server, "say o", max_tokens=90, stop=[" tack"])["usage"])  # stop string: the engine was ahead by a step
+    chat = metered_server.post("/v1/chat/completions", messages=[{"role": "user", "content": "say t"}], max_tokens=40).json()
     spent.add(chat["usage"])
-    events = server.events(
+    events = metered_server.events(
         "/v1/chat/completions", messages=[{"role": "user", "content": "say x"}], max_tokens=40, stream_options={"include_usage": True}
     )
     spent.add(events[-2]["usage"])
@@ -108,10 +85,10 @@ def test_answers_and_counters_agree(server: RealServer) -> None:
     assert ledger.served() == {("POST", "/v1/completions", "2xx"): 3, ("POST", "/v1/chat/completions", "2xx"): 2}
 
 
-def test_found_prefixes_are_prompt_tokens_too(server: RealServer) -> None:
-    ledger, spent = Ledger(server.url), Spent()
+def test_found_prefixes_are_prompt_tokens_too(metered_server: RealServer) -> None:
+    ledger, spent = Ledger(metered_server.url), Spent()
     for _ in range(3):
-        spent.add(complete(server, "1 " + LONG + "o", max_tokens=3)["usage"])
+        spent.add(complete(metered_server, "1 " + LONG + "o", max_tokens=3)["usage"])
     ledger.settle()
     check(ledger)
     assert spent.cached > 0
@@ -121,9 +98,9 @@ def test_found_prefixes_are_prompt_tokens_too(server: RealServer) -> None:
     assert computed == spent.prompt - spent.cached == ledger.grown("request_prefill_kv_computed_tokens_sum")
 
 
-def test_sequences_of_one_request_count_each(server: RealServer) -> None:
-    ledger, spent = Ledger(server.url), Spent()
-    spent.add(complete(server, "2 " + LONG + "o", max_tokens=5, n=3)["usage"], n=3)
+def test_sequences_of_one_request_count_each(metered_server: RealServer) -> None:
+    ledger, spent = Ledger(metered_server.url), Spent()
+    spent.add(complete(metered_server, "2 " + LONG + "o", max_tokens=5, n=3)["usage"], n=3)
     ledger.settle()
     check(ledger)
     assert ledger.grown("request_params_n_count") == 1
@@ -132,9 +109,9 @@ def test_sequences_of_one_request_count_each(server: RealServer) -> None:
     assert ledger.grown("request_max_num_generation_tokens_sum") == 5
 
 
-def test_a_beam_search_counts_as_the_requests_that_it_is_made_of(server: RealServer) -> None:
-    ledger = Ledger(server.url)
-    answer = complete(server, "say o", max_tokens=3, n=2, use_beam_search=True, temperature=0.0)
+def test_a_beam_search_counts_as_the_requests_that_it_is_made_of(metered_server: RealServer) -> None:
+    ledger = Ledger(metered_server.url)
+    answer = complete(metered_server, "say o", max_tokens=3, n=2, use_beam_search=True, temperature=0.0)
     ledger.settle()
     check(ledger)
     assert len(answer["choices"]) == 2
@@ -143,11 +120,11 @@ def test_a_beam_search_counts_as_the_requests_that_it_is_made_of(server: RealSer
     assert ledger.grown("prompt_tokens_total") == ledger.grown("request_prompt_tokens_sum")
 
 
-def test_what_a_preempted_request_does_again_counts_once(server: RealServer) -> None:
-    ledger, spent = Ledger(server.url), Spent()
+def test_what_a_preempted_request_does_again_counts_once(metered_server: RealServer) -> None:
+    ledger, spent = Ledger(metered_server.url), Spent()
     answers: list[dict[str, Any]] = []
     threads = [
-        threading.Thread(target=lambda k=k: answers.append(complete(server, f"{k} {LONG}o", max_tokens=350)))
+        threading.Thread(target=lambda k=k: answers.append(complete(metered_server, f"{k} {LONG}o", max_tokens=350)))
         for k in range(3, 3 + MAX_SEQS)
     ]
     for thread in threads:
@@ -168,21 +145,21 @@ def test_what_a_preempted_request_does_again_counts_once(server: RealServer) -> 
         assert ledger.grown(f"kv_block_{name}_seconds_count") > 0
 
 
-def test_requests_that_are_cut_off_are_accounted_for(server: RealServer) -> None:
+def test_requests_that_are_cut_off_are_accounted_for(metered_server: RealServer) -> None:
     """In decode, in the queue and in prefill; then one that aborts while nothing else runs."""
-    ledger = Ledger(server.url)
-    streams = [_Stream(server, f"{k} {LONG}o") for k in range(10, 10 + MAX_SEQS)]
+    ledger = Ledger(metered_server.url)
+    streams = [_Stream(metered_server, f"{k} {LONG}o") for k in range(10, 10 + MAX_SEQS)]
     for stream in streams:
         stream.wait_text()
-    queued = _Stream(server, "11 " + LONG + "o")
-    _wait(lambda: server.metric("num_requests_waiting") == 1)
+    queued = _Stream(metered_server, "11 " + LONG + "o")
+    _wait(lambda: metered_server.metric("num_requests_waiting") == 1)
     queued.close()
-    _wait(lambda: server.metric("num_requests_waiting") == 0)
+    _wait(lambda: metered_server.metric("num_requests_waiting") == 0)
     for stream in streams:
         stream.close()
     ledger.settle()
-    prefilling = _Stream(server, "b" * 900 + "o")
-    _wait(lambda: server.metric("num_requests_running") == 1)
+    prefilling = _Stream(metered_server, "b" * 900 + "o")
+    _wait(lambda: metered_server.metric("num_requests_running") == 1)
     prefilling.close()
     ledger.settle()
     check(ledger)
@@ -193,18 +170,18 @@ def test_requests_that_are_cut_off_are_accounted_for(server: RealServer) -> None
     assert sum(ledger.served().values()) == MAX_SEQS + 2
 
 
-def test_refused_requests_are_told_apart(server: RealServer) -> None:
+def test_refused_requests_are_told_apart(metered_server: RealServer) -> None:
     """Wrong ones are no requests of the engine; one that the core refuses ends with an error; the queue's limit has its own counter."""
-    ledger = Ledger(server.url)
-    assert server.post("/v1/completions", prompt="x", temperature=-1).status_code == 400
-    assert server.post("/v1/completions", prompt="x", model="none").status_code == 404
-    assert httpx.get(f"{server.url}/no/such/path").status_code == 404
-    assert httpx.get(f"{server.url}/another/one?x=1").status_code == 404
+    ledger = Ledger(metered_server.url)
+    assert metered_server.post("/v1/completions", prompt="x", temperature=-1).status_code == 400
+    assert metered_server.post("/v1/completions", prompt="x", model="none").status_code == 404
+    assert httpx.get(f"{metered_server.url}/no/such/path").status_code == 404
+    assert httpx.get(f"{metered_server.url}/another/one?x=1").status_code == 404
     ledger.settle()
     assert ledger.grown("request_success_total") == 0
-    streams = [_Stream(server, f"{k} say o") for k in range(MAX_SEQS + QUEUE)]
-    _wait(lambda: server.metric("num_requests_running") + server.metric("num_requests_waiting") == MAX_SEQS + QUEUE)
-    assert server.post("/v1/completions", prompt="one too many o", max_tokens=2).status_code == 503
+    streams = [_Stream(metered_server, f"{k} say o") for k in range(MAX_SEQS + QUEUE)]
+    _wait(lambda: metered_server.metric("num_requests_running") + metered_server.metric("num_requests_waiting") == MAX_SEQS + QUEUE)
+    assert metered_server.post("/v1/completions", prompt="one too many o", max_tokens=2).status_code == 503
     for stream in streams:
         stream.close()
     ledger.settle()
@@ -220,15 +197,15 @@ def test_refused_requests_are_told_apart(server: RealServer) -> None:
     }
 
 
-def test_every_line_of_the_log_is_an_object(server: RealServer) -> None:
+def test_every_line_of_the_log_is_an_object(metered_server: RealServer) -> None:
     forged = "forged\nINFO 01-01 00:00:00 [server] all is well"
-    complete(server, "say p", max_tokens=3)
-    response = httpx.get(server.url + "/v1/models/%0Aforged", headers={"x-request-id": "mine-7"}, timeout=20)
+    complete(metered_server, "say p", max_tokens=3)
+    response = httpx.get(metered_server.url + "/v1/models/%0Aforged", headers={"x-request-id": "mine-7"}, timeout=20)
     assert response.status_code == 404
-    assert server.post("/v1/completions", prompt=forged, model=forged).status_code == 404
-    _wait(lambda: any("mine-7" in line for line in server.lines))
-    _wait(lambda: any("Avg prompt throughput" in line for line in server.lines))
-    lines = [json.loads(line) for line in list(server.lines)]
+    assert metered_server.post("/v1/completions", prompt=forged, model=forged).status_code == 404
+    _wait(lambda: any("mine-7" in line for line in metered_server.lines))
+    _wait(lambda: any("Avg prompt throughput" in line for line in metered_server.lines))
+    lines = [json.loads(line) for line in list(metered_server.lines)]
     for line in lines:
         assert {"time", "level", "process", "pid", "logger", "message"} <= line.keys(), line
     assert {line["process"] for line in lines} == {"server", "core", "worker"}
@@ -244,11 +221,11 @@ def test_every_line_of_the_log_is_an_object(server: RealServer) -> None:
     )
 
 
-def test_a_request_is_one_trace_with_its_phases(server: RealServer, collector: OverHttp) -> None:
+def test_a_request_is_one_trace_with_its_phases(metered_server: RealServer, collector: OverHttp) -> None:
     parent = "b7ad6b7169203331"
     headers = {"traceparent": f"00-{TRACE}-{parent}-01", "x-request-id": "traced"}
     body = {"model": "scripted", "prompt": "say o", "max_tokens": 6, "temperature": 0.5, "n": 2}
-    assert httpx.post(f"{server.url}/v1/completions", json=body, headers=headers, timeout=30).status_code == 200
+    assert httpx.post(f"{metered_server.url}/v1/completions", json=body, headers=headers, timeout=30).status_code == 200
     span = collector.of_request("cmpl-traced")
     assert (span.trace_id.hex(), span.parent_span_id.hex(), span.name) == (TRACE, parent, "llm_request")
     told = attributes(span)
@@ -266,10 +243,10 @@ def test_a_request_is_one_trace_with_its_phases(server: RealServer, collector: O
     assert {resource["service.name"] for resource, _ in collector.spans} == {"octavo"}
 
 
-def test_a_beam_search_is_one_trace(server: RealServer, collector: OverHttp) -> None:
+def test_a_beam_search_is_one_trace(metered_server: RealServer, collector: OverHttp) -> None:
     headers = {"x-request-id": "beams"}
     body = {"model": "scripted", "prompt": "say o", "max_tokens": 3, "n": 2, "use_beam_search": True}
-    answer = httpx.post(f"{server.url}/v1/completions", json=body, headers=headers, timeout=30).json()
+    answer = httpx.post(f"{metered_server.url}/v1/completions", json=body, headers=headers, timeout=30).json()
     told = attributes(collector.of_request("cmpl-beams"))
     assert (told["gen_ai.usage.completion_tokens"], told["gen_ai.usage.num_sequences"]) == (answer["usage"]["completion_tokens"], 2)
     names = Counter(attributes(span).get("gen_ai.request.id") for _, span in collector.spans)
