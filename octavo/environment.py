@@ -45,9 +45,24 @@ def logging_stream() -> str:
     return read("LOGGING_STREAM", "stderr") or "stderr"
 
 
-def logging_config_path() -> str | None:
+def logging_config_path() -> Path | None:
     """A JSON file for logging.config.dictConfig."""
-    return read("LOGGING_CONFIG_PATH")
+    path = read("LOGGING_CONFIG_PATH")
+    return Path(path).expanduser() if path else None
+
+
+def logging_color() -> bool | None:
+    """Colours in the log: 1, 0, or auto = on a terminal. Default: auto."""
+    return None if (read("LOGGING_COLOR") or "auto") == "auto" else flag("LOGGING_COLOR")
+
+
+def wants_color(is_terminal: bool) -> bool:
+    """NO_COLOR, FORCE_COLOR and TERM=dumb decide, in this order; else whether it is a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return is_terminal and os.environ.get("TERM") != "dumb"
 
 
 def trace_protocol() -> str:

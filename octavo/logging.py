@@ -13,7 +13,8 @@ from typing import Any
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)  # of the request that the running task works on
 
-_FORMAT = "%(levelname)s %(asctime)s [%(process_name)s] %(message)s"
+_COLORS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
+_FORMAT = "%(shown_level)s %(asctime)s [%(process_name)s] %(message)s"
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -31,6 +32,7 @@ class LogSettings:
     format: str = "text"  # or "json"
     prefix: str = ""  # before each message
     stream: str = "stderr"  # or "stdout"
+    is_colored: bool = False
     is_configured: bool = True  # False: Python's logging is left as it is found
     dictionary: dict[str, Any] | None = None  # for logging.config.dictConfig, instead of all of the above
 
@@ -57,7 +59,7 @@ def configure(level: str = "INFO", process_name: str = "octavo", settings: LogSe
         return
     root = logging.getLogger("octavo")
     handler = logging.StreamHandler(sys.stdout if settings.stream == "stdout" else sys.stderr)
-    handler.setFormatter(JsonLines(settings.prefix) if settings.format == "json" else TextLines(settings.prefix))
+    handler.setFormatter(JsonLines(settings.prefix) if settings.format == "json" else TextLines(settings.prefix, settings.is_colored))
     handler.addFilter(_Origin(process_name))
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -86,11 +88,14 @@ def writes_json() -> bool:
 class TextLines(logging.Formatter):
     """Lines for people; one a record, and under it an exception, indented."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", is_colored: bool = False) -> None:
         super().__init__(_FORMAT, datefmt="%m-%d %H:%M:%S")
         self._prefix = prefix
+        self._colors = _COLORS if is_colored else {}
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        code = self._colors.get(record.levelname)
+        record.shown_level = record.levelname if code is None else f"\x1b[{code}m{record.levelname}\x1b[0m"
         record.message = self._prefix + record.message.translate(_ESCAPES)
         return super().formatMessage(record)
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,14 @@ def decide_log(options: Options) -> tuple[str, LogSettings]:
     path = given.get("pylogging_config_file") or environment.logging_config_path()
     if path is not None and not is_configured:
         raise ConfigError(f"{path} is to configure the log, which is not to be configured", "leave OCTAVO_CONFIGURE_LOGGING=0 away")
+    stream, color = _stream(environment.logging_stream()), environment.logging_color()
+    if color is None:
+        color = environment.wants_color((sys.stdout if stream == "stdout" else sys.stderr).isatty())
     settings = LogSettings(
         format=form,
         prefix=environment.logging_prefix(),
-        stream=_stream(environment.logging_stream()),
+        stream=stream,
+        is_colored=color,
         is_configured=bool(is_configured),
         dictionary=None if path is None else _dictionary(str(path)),
     )

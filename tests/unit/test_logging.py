@@ -111,6 +111,20 @@ def test_the_stream_and_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(told()) == 1
 
 
+def test_colors_are_those_of_the_level_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = lines(monkeypatch, LogSettings(is_colored=True))
+    logger = logging.get_logger("octavo.x")
+    logger.info("plain")
+    logger.error("red")
+    plain, red = told()
+    assert plain.startswith("INFO ")
+    assert red.startswith("\x1b[31mERROR\x1b[0m ")
+    monkeypatch.setenv("OCTAVO_LOGGING_COLOR", "1")
+    assert decide_log(Options())[1].is_colored
+    monkeypatch.setenv("OCTAVO_LOGGING_COLOR", "0")
+    assert not decide_log(Options())[1].is_colored
+
+
 def test_python_s_own_configuration_stands_instead(tmp_path: Path) -> None:
     path = tmp_path / "own.log"
     handlers = {"file": {"class": "logging.FileHandler", "filename": str(path), "formatter": "own"}}
@@ -146,6 +160,7 @@ def test_the_environment_and_the_options_decide(monkeypatch: pytest.MonkeyPatch,
     assert decide_log(Options(logging_config=given))[1].format == "json"
     assert decide_log(Options(log_format="json"))[1].format == "json"
     monkeypatch.delenv("VLLM_LOGGING_CONFIG_PATH")
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("OCTAVO_CONFIGURE_LOGGING", "0")
     assert not decide_log(Options())[1].is_configured
 
