@@ -1,13 +1,14 @@
 """HTTP metrics: what instrumentator counts, by labels that no client can multiply."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
 from octavo.config.options import ServerOptions
-from octavo.server.http_metrics import HttpMetrics, _length
+from octavo.server.http_metrics import HttpMeter, HttpMetrics, _length
 from octavo.text.tokenizer import Tokenizer
 from tests.server.serving import Served, in_process
 
@@ -114,6 +115,20 @@ async def _leave(served: Served) -> None:
 
     await served.app(scope, receive, send)
     served.client.gate.set()
+
+
+@pytest.mark.parametrize(("error", "status"), [(None, "4xx"), (RuntimeError("broken"), "5xx"), (asyncio.CancelledError(), "4xx")])
+async def test_a_request_without_an_answer_is_counted(error: BaseException | None, status: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if error is not None:
+            raise error
+
+    metrics = HttpMetrics()
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/x", "headers": []}
+    with contextlib.suppress(RuntimeError, asyncio.CancelledError):
+        await HttpMeter(app, metrics, [])(scope, app, app)  # type: ignore[arg-type]
+    labels = [s.labels for family in metrics.collect() for s in family.samples if s.name == "http_requests_total"]
+    assert labels == [{"method": "GET", "status": status, "handler": "none"}]
 
 
 @pytest.mark.parametrize(("value", "length"), [(b"12", 12), (b"", 0), (b"-5", 0), (b"9" * 40, 0), (b"x", 0)])

@@ -226,6 +226,16 @@ async def test_tokens_that_come_together_share_the_time_between(tokenizer: Token
     assert found["vllm:inter_token_latency_seconds_sum"] == pytest.approx(found["vllm:request_decode_time_seconds_sum"])
 
 
+async def test_tokens_behind_a_stop_string_are_not_counted(tokenizer: Tokenizer) -> None:
+    async with running(tokenizer, "abcdefgh", per_step=4) as (llm, _):
+        params = SamplingParams(stop=["b"], output_kind=RequestOutputKind.FINAL_ONLY)
+        (output,) = [o async for o in llm.generate("x", params, "r")]
+        found = await _values(llm)
+    assert output.outputs[0].token_ids == tokenizer.encode("ab", add_special_tokens=False)
+    assert found["vllm:generation_tokens_total"] == 2 == found["vllm:request_generation_tokens_sum"]
+    assert found["vllm:inter_token_latency_seconds_count"] == 1
+
+
 async def _values(llm: Any) -> dict[Any, float]:
     found: dict[Any, float] = {}
     for name, each in samples(llm.metrics).items():
