@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from octavo.frontend.llm import LLM
 from octavo.frontend.tracing import FLUSH_S, RequestTrace, Tracer
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 from tests import configs
 from tests.server.collector import OverGrpc, attributes
+from tests.unit.frontend.scripted import ScriptedClient, ScriptedEngine, make_config
 from tests.unit.frontend.test_async_llm import running
 
 
@@ -87,3 +89,11 @@ def test_a_trace_that_the_caller_does_not_sample_is_not_sent(collector: OverGrpc
     tracer.shutdown()
     collector.of_request("broken header")
     assert "unsampled" not in [attributes(span).get("gen_ai.request.id") for _, span in collector.spans]
+
+
+def test_a_batch_of_prompts_is_traced_too(collector: OverGrpc, tokenizer: Tokenizer) -> None:
+    config = make_config(tokenizer, traces_endpoint=collector.endpoint)
+    with LLM.from_config(config, ScriptedClient(ScriptedEngine(tokenizer, "ab")), tokenizer) as llm:  # type: ignore[arg-type]
+        llm.generate(["x", "y"], SamplingParams(max_tokens=2), use_tqdm=False)
+    told = [attributes(collector.of_request(name)) for name in ("0", "1")]
+    assert [each["gen_ai.usage.completion_tokens"] for each in told] == [2, 2]
