@@ -3,7 +3,7 @@
 import json
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import msgspec
 from octavo import environment, plugins
 from octavo.config import awaited, variables
 from octavo.config.options import Options, ServerOptions, typed_fields
+from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.server import errors, tokenize
+from octavo.server.http_metrics import HTTP_SERIES, UNCOUNTED
 from octavo.server.openai import models, protocol, reply
 
 HERE = Path(__file__).parent
@@ -153,12 +155,57 @@ REPLIES: dict[str, type] = {
     "An answer of /detokenize": tokenize.Detokenized,
     "An error": errors.ErrorBody,
 }
+
+
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "Every series of `/metrics`. A counter has `_total` behind its name there, a histogram `_bucket`, `_sum` and `_count`; both have",
+        "`_created`. [Metrics](../metrics.md) tells how they are used.",
+        "",
+        "## Engine",
+        "",
+        f"Labels are {_names(ENGINE)} where no others are given. `--metrics-prefix` replaces `vllm:`; `--disable-log-stats` leaves",
+        "them away.",
+        "",
+        "| name | kind | labels | buckets | what it says | counted by |",
+        "|---|---|---|---|---|---|",
+    ]
+    for s in SERIES:
+        values = f"`{s.label}`: {', '.join(s.values)}" if s.label else ""
+        own = "" if s.own == ENGINE else _names(s.own)
+        needs = f" Only with `{s.needs}`." if s.needs else ""
+        family = f"`{s.family}`" if s.family else ""
+        labels = "; ".join(part for part in (own, values) if part)
+        lines.append(f"| `vllm:{s.name}` | {s.kind} | {labels} | {family} | {s.text}{needs} | {s.source} |")
+    lines += ["", "### Buckets", "", "`--custom-histogram-buckets` takes these names.", "", "| family | upper bounds |", "|---|---|"]
+    lines += [f"| `{name}` | {', '.join(f'{b:g}' for b in bounds)} |" for name, bounds in BUCKETS.items()]
+    lines.append("| `request_tokens` | 1, 2, 5, 10, 20, 50 and so on, up to the context |")
+    lines += ["", "## HTTP", "", f"Not counted: {_names(sorted(UNCOUNTED))}. A path that is no endpoint is `none`.", ""]
+    lines += ["| name | kind | labels | what it says |", "|---|---|---|---|"]
+    kinds = ("counter", "summary", "summary", "histogram", "histogram")
+    for kind, (name, text, names) in zip(kinds, HTTP_SERIES, strict=True):
+        lines.append(f"| `{name}` | {kind} | {_names(names)} | {text} |")
+    lines += ["", "## Process", "", "Of the server's own process; the engine core and the worker are processes of their own.", ""]
+    lines += ["`python_gc_*` and `python_info`; on Linux also `process_cpu_seconds_total`, `process_resident_memory_bytes`,"]
+    lines += ["`process_virtual_memory_bytes`, `process_start_time_seconds`, `process_open_fds` and `process_max_fds`."]
+    lines += ["", "## Not here yet", "", "Series of vLLM that await their feature.", "", "| name | awaits |", "|---|---|"]
+    lines += [f"| `vllm:{name}` | {feature} |" for name, feature in AWAITED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 PAGES = {
     "options.md": options_page,
     "environment.md": environment_page,
     "sampling.md": sampling_page,
     "models.md": models_page,
     "api.md": api_page,
+    "metrics.md": metrics_page,
 }
 
 

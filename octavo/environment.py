@@ -76,6 +76,16 @@ def shown() -> dict[str, str]:
     return {name: "(set)" if any(w in name for w in ("KEY", "TOKEN", "SECRET", "PASSWORD")) else value for name, value in ours.items()}
 
 
+def trace_protocol() -> str:
+    """OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, else OTEL_EXPORTER_OTLP_PROTOCOL: how traces are sent."""
+    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
+
+
+def names_trace_service() -> bool:
+    """Whether OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says what the service is called in traces."""
+    return bool(os.environ.get("OTEL_SERVICE_NAME")) or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+
+
 def is_offline() -> bool:
     """HF_HUB_OFFLINE: nothing may be fetched."""
     return (os.environ.get("HF_HUB_OFFLINE") or "").strip().lower() in _ON

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ObservabilityConfig, ParallelConfig, SchedulerConfig
+from octavo.logging import LogSettings
 
 _MODEL: dict[str, Any] = {
     "revision": None,
@@ -52,8 +53,16 @@ _SCHEDULER: dict[str, Any] = {
 }
 _DEVICE: dict[str, Any] = {"device": "cpu", "threads": 1, "cores": None, "attention_backend": None, "op_implementations": "fast"}
 _PARALLEL: dict[str, Any] = {"tensor_parallel_size": 1, "executor": "in_process", "core_in_process": True}
+_OBSERVABILITY: dict[str, Any] = {
+    "metrics_prefix": "vllm:",
+    "histogram_buckets": {},
+    "cache_sample": 0.0,
+    "traces_endpoint": None,
+    "traces_protocol": "grpc",
+}
 _WHOLE: dict[str, Any] = {
     "log_level": "INFO",
+    "log": LogSettings(),
     "log_stats": True,
     "log_iterations": False,
     "load_progress": True,
@@ -80,6 +89,7 @@ def make_config(*, cache_dtype: str | None = None, **fields: Any) -> Config:
         scheduler=SchedulerConfig(**scheduler),
         device=DeviceConfig(**{**_DEVICE, **_take(fields, _DEVICE)}),
         parallel=ParallelConfig(**{**_PARALLEL, **_take(fields, _PARALLEL)}),
+        observability=ObservabilityConfig(**{**_OBSERVABILITY, **_take(fields, _OBSERVABILITY)}),
         **{**_WHOLE, **fields},
     )
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from octavo.logging import LogSettings
+
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # as the user typed it
@@ -87,13 +89,23 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     core_in_process: bool
 
 
+class ObservabilityConfig(msgspec.Struct, frozen=True, kw_only=True):
+    metrics_prefix: str
+    histogram_buckets: dict[str, list[float]]  # by family, where they differ from the defaults
+    cache_sample: float  # share of the cache blocks whose stays are measured; 0 = none
+    traces_endpoint: str | None
+    traces_protocol: str  # "grpc" | "http/protobuf"
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelConfig
     cache: CacheConfig
     scheduler: SchedulerConfig
     device: DeviceConfig
     parallel: ParallelConfig
+    observability: ObservabilityConfig
     log_level: str
+    log: LogSettings
     log_stats: bool
     log_iterations: bool  # a line for each step
     load_progress: bool  # tell how far the reading of weights is

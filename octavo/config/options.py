@@ -170,14 +170,17 @@ class Options:
         choices=("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
     )
     log_format: str = option("text", "form of the log's lines", "Log", choices=("text", "json"))
+    logging_config: dict[str, Any] = option(
+        {}, "JSON: log_level, formatter (text or json), configure_logging, pylogging_config_file (for dictConfig)", "Log", kind="json"
+    )
     metrics_prefix: str = option("vllm:", "what the names of the metrics begin with", "Log")
     custom_histogram_buckets: dict[str, list[float]] | None = option(
         None, "JSON: upper bounds of the histograms, by family", "Log", kind="json"
     )
+    show_hidden_metrics_for_version: str | None = option(None, "show metrics that were hidden since this version; octavo hides none", "Log")
+    kv_cache_metrics: bool = option(False, "measure how long cache blocks stay, lie idle and wait for their next use", "Log", kind="switch")
+    kv_cache_metrics_sample: float = option(0.01, "share of the blocks that --kv-cache-metrics looks at", "Log", kind="float")
     otlp_traces_endpoint: str | None = option(None, "address that OpenTelemetry traces are sent to; needs the extra otel", "Log")
-    logging_config: dict[str, Any] = option(
-        {}, "JSON: log_level, formatter (text, json), configure_logging, pylogging_config_file", "Log", kind="json"
-    )
     enable_logging_iteration_details: bool = option(False, "log each step: requests, tokens, time", "Log", kind="switch")
     fail_on_environ_validation: bool = option(False, "unknown OCTAVO_ and VLLM_ variables are errors", "Log", kind="switch")
     collect_detailed_traces: list[str] | None = option(None, "more spans: model, worker, all", "Log", kind="list")

@@ -15,6 +15,7 @@ from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig,
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
 from octavo.config.machine import MachineFacts, affinity, look, parse_cores
+from octavo.config.observability import decide_log, decide_observability
 from octavo.config.options import Options, check
 from octavo.errors import ConfigError, UnsupportedModelError
 
@@ -36,6 +37,8 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
     machine = machine or look()
     device = decide_device(options, machine, reasons)
     parallel = decide_parallel(options, reasons)
+    log_level, log = decide_log(options)
+    observability = decide_observability(options, reasons)
     model = resolve_model(options, reasons)
     return Config(
         model=model,
@@ -43,7 +46,9 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
         scheduler=decide_scheduler(options, model, usage, reasons),
         device=device,
         parallel=parallel,
-        log_level=options.log_level or environment.logging_level(),
+        observability=observability,
+        log_level=log_level,
+        log=log,
         log_stats=not options.disable_log_stats,
         log_iterations=options.enable_logging_iteration_details,
         load_progress=options.use_tqdm_on_load,

@@ -16,6 +16,7 @@ from types import FrameType
 
 from octavo import environment, plugins
 from octavo.engine.launcher import grace_s, remove_directory
+from octavo.logging import get_logger
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -35,9 +36,7 @@ def main(arguments: list[str]) -> None:
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
     except BaseException:
-        import traceback
-
-        traceback.print_exc()
+        get_logger(__name__).exception("the process fails")
         status = 1
     # the parent-death signal may come a moment before the end-of-file
     if orphaned.wait(0.5 if status == 128 + signal.SIGTERM else 0):

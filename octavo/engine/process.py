@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     inbox.bind(receive_from)
     outbox.connect(send_to)
     config = msgspec.msgpack.decode(inbox.recv(), type=Config)
-    logging.configure(config.log_level, "core")
+    logging.configure(config.log_level, "core", config.log)
     messages: queue.SimpleQueue[ToCore] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(inbox, messages), name="octavo-inbox", daemon=True).start()
     encode = msgspec.msgpack.Encoder().encode

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,12 +16,14 @@ from octavo.config.options import Options
 from octavo.config.resolve import resolve
 from octavo.engine.client import AsyncEngineClient
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError, RequestError
+from octavo.frontend import tracing
 from octavo.frontend.beam_search import BeamSearch, as_request_output
 from octavo.frontend.inputs import EncodedPrompt, InputProcessor, PreparedRequest, Prompt, render_chat, too_long
 from octavo.frontend.metrics import Metrics
 from octavo.frontend.outputs import OutputProcessor, Sink
 from octavo.frontend.stream import RequestStream
 from octavo.frontend.throughput import Throughput
+from octavo.frontend.tracing import RequestTrace, Tracer
 from octavo.logging import get_logger
 from octavo.protocol.messages import EngineFacts
 from octavo.protocol.outputs import LogprobsOnePosition, RequestOutput
@@ -45,6 +48,7 @@ class AsyncLLM:
         self.dead_error: OctavoError | None = None
         self._client = client
         self._outputs: OutputProcessor
+        self._tracer: Tracer | None = None
         self._starting: asyncio.Task[EngineFacts] | None = None
         self._tasks: set[asyncio.Future[Any]] = set()  # until the end
         self._aborts: set[asyncio.Future[Any]] = set()  # on their way to the engine
@@ -91,7 +95,10 @@ class AsyncLLM:
         self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len)
         self.metrics = Metrics(self.config, facts) if self.config.log_stats else None
         shared_prefix = facts.block_size if self.config.cache.prefix_caching else None
-        self._outputs = OutputProcessor(self.tokenizer, self.config.scheduler.stream_interval, self.metrics, shared_prefix)
+        if self.config.observability.traces_endpoint is not None:
+            self._tracer = await self._in_thread(Tracer, self.config.observability)
+        interval, name = self.config.scheduler.stream_interval, model.served_names[0]
+        self._outputs = OutputProcessor(self.tokenizer, interval, self.metrics, shared_prefix, self._tracer, name)
         self._keep(asyncio.ensure_future(self._read_outputs()), self._tasks)
         return facts
 
@@ -108,6 +115,8 @@ class AsyncLLM:
         await asyncio.gather(*self._tasks, *self._aborts, return_exceptions=True)
         if self._client is not None:
             await self._client.shutdown()
+        if self._tracer is not None:
+            await self._in_thread(self._tracer.shutdown)
         self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> "AsyncLLM":
@@ -161,7 +170,7 @@ class AsyncLLM:
             encoded,
             params,
             priority=priority,
-            trace_headers=trace_headers,
+            trace_headers=tracing.incoming.get() if trace_headers is None else trace_headers,
             is_internal=is_internal,
         )
         stream = RequestStream(params.output_kind, lambda: self._drop(request))
@@ -218,10 +227,29 @@ class AsyncLLM:
     async def _search(
         self, search: BeamSearch, encoded: EncodedPrompt, sampling: SamplingParams, request_id: str, priority: int
     ) -> RequestOutput:
-        while not search.is_done:
-            rounds = [self._next_logprobs(request_id, tokens, sampling, encoded.cache_salt, priority) for tokens in search.running()]
-            search.advance(await _all_of(rounds))
-        return as_request_output(request_id, encoded.text, encoded.token_ids, search.result(self.tokenizer), self.tokenizer)
+        trace = RequestTrace(
+            request_id=request_id,
+            model=self.config.model.served_names[0],
+            params=search.params,
+            headers=tracing.incoming.get(),
+            arrival_s=time.monotonic(),
+            num_prompt=len(encoded.token_ids),
+        )
+        try:
+            while not search.is_done:
+                rounds = [self._next_logprobs(request_id, tokens, sampling, encoded.cache_salt, priority) for tokens in search.running()]
+                search.advance(await _all_of(rounds))
+            output = as_request_output(request_id, encoded.text, encoded.token_ids, search.result(self.tokenizer), self.tokenizer)
+            trace.num_sequences = len(output.outputs)
+            trace.num_generated = sum(len(each.token_ids) for each in output.outputs)
+            trace.finish_reasons = [each.finish_reason or "" for each in output.outputs]
+        except Exception as error:
+            trace.error = str(error)
+            raise
+        finally:
+            if self._tracer is not None:
+                self._tracer.record(trace)
+        return output
 
     async def _next_logprobs(
         self, request_id: str, tokens: list[int], sampling: SamplingParams, salt: str | None, priority: int
@@ -390,7 +418,9 @@ class AsyncLLM:
         interval = environment.log_stats_interval_s()
         while True:
             await asyncio.sleep(interval)
-            line, is_busy = throughput.line(self.facts.device)
+            if self.dead_error is not None:
+                throughput.end()
+            line, is_busy = throughput.line(self.facts.device, self._outputs.num_deferred)
             (logger.info if is_busy else logger.debug)(line)
 
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:

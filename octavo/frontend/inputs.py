@@ -67,6 +67,7 @@ class PreparedRequest:
     params: SamplingParams  # as the caller gave them
     children: list[EngineRequest]
     arrival_s: float
+    is_internal: bool = False  # a part of another request
 
 
 def as_list(prompts: Any) -> list[Prompt]:
@@ -178,7 +179,7 @@ class InputProcessor:
             )
             for index in range(params.n)
         ]
-        return PreparedRequest(request_id, prompt, params, children, arrival_s)
+        return PreparedRequest(request_id, prompt, params, children, arrival_s, is_internal)
 
     def _check_params(self, params: SamplingParams, priority: int, is_internal: bool) -> None:
         for name in _LATER:

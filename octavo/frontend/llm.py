@@ -27,6 +27,7 @@ from octavo.frontend.inputs import (
 from octavo.frontend.metrics import Metric, Metrics
 from octavo.frontend.outputs import OutputProcessor
 from octavo.frontend.progress import Progress
+from octavo.frontend.tracing import Tracer
 from octavo.logging import get_logger
 from octavo.protocol.messages import EngineFacts, EngineOutputs
 from octavo.protocol.outputs import BeamSearchOutput, LogprobsOnePosition, RequestOutput
@@ -87,11 +88,13 @@ class LLM:
         self._tokenizer = tokenizer
         self._client = client
         self.facts: EngineFacts = client.start(config)
-        self._finalizer = weakref.finalize(self, client.shutdown)  # runs at exit too
+        tracer = None if config.observability.traces_endpoint is None else Tracer(config.observability)
+        self._finalizer = weakref.finalize(self, _end, client, tracer)  # runs at exit too
         self._inputs = InputProcessor(config.model, config.scheduler, tokenizer, self.facts.max_model_len)
         self._metrics = Metrics(config, self.facts) if config.log_stats else None
         shared_prefix = self.facts.block_size if config.cache.prefix_caching else None
-        self._outputs = OutputProcessor(tokenizer, config.scheduler.stream_interval, self._metrics, shared_prefix)
+        interval, name = config.scheduler.stream_interval, config.model.served_names[0]
+        self._outputs = OutputProcessor(tokenizer, interval, self._metrics, shared_prefix, tracer, name)
         self._names = itertools.count()
         self._enqueued: list[_Answer] = []
         self._progress: Progress | None = None
@@ -314,6 +317,12 @@ class LLM:
         outputs = iter(self._wait([a for batch in batches for a in self._send(batch)], False))
         for search, batch in zip(searches, batches, strict=True):
             search.advance([_only_position(next(outputs)) for _ in batch])
+
+
+def _end(client: EngineClient, tracer: Tracer | None) -> None:
+    client.shutdown()
+    if tracer is not None:
+        tracer.shutdown()
 
 
 def _only_position(output: RequestOutput) -> LogprobsOnePosition:

@@ -10,6 +10,7 @@ from octavo.frontend.inputs import PreparedRequest
 from octavo.frontend.logprobs import LogprobReader, new_logprobs, num_top
 from octavo.frontend.metrics import FinishedSequence, Metrics
 from octavo.frontend.sequence import Sequence
+from octavo.frontend.tracing import RequestTrace, Tracer
 from octavo.protocol.messages import EngineOutput, EngineRequest, FinishReason
 from octavo.protocol.outputs import LogprobsOnePosition, RequestMetrics, RequestOutput
 from octavo.protocol.sampling_params import RequestOutputKind
@@ -122,12 +123,26 @@ class RequestState:
 class OutputProcessor:
     """Knows every request in flight. Used by one thread."""
 
-    def __init__(self, tokenizer: Tokenizer | None, stream_interval: int, metrics: Metrics | None, shared_prefix: int | None) -> None:
-        """shared_prefix: children of a prompt longer than this wait for the first one, to find its blocks; None = they never do."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        stream_interval: int,
+        metrics: Metrics | None,
+        shared_prefix: int | None,
+        tracer: Tracer | None = None,
+        model: str = "",
+    ) -> None:
+        """shared_prefix: children of a prompt longer than this wait for the first one, to find its blocks; None = they never do.
+
+        model: its name in traces.
+        """
         self._tokenizer = tokenizer
         self._interval = stream_interval
         self._metrics = metrics
         self._shared_prefix = shared_prefix
+        self._tracer = tracer
+        self._model = model
+        self.num_deferred = 0  # sequences that wait here for the first one of their request
         self._sequences: dict[str, tuple[RequestState, Sequence]] = {}  # by the id the engine knows
         self._states: dict[str, list[RequestState]] = {}  # by the id the caller knows
         self.num_queued_tokens = 0  # prompt tokens of sequences whose turn has not come
@@ -144,12 +159,11 @@ class OutputProcessor:
             self._sequences[sequence.engine_id] = (state, sequence)
         self.num_queued_tokens += len(request.prompt.token_ids) * len(state.sequences)
         self._states.setdefault(request.request_id, []).append(state)
-        if self._metrics is not None and (sampling := request.children[0].sampling) is not None:
-            self._metrics.record_request(len(request.children), sampling.max_tokens or 0)
         children = request.children
         if self._shared_prefix is not None and len(children) > 1 and len(request.prompt.token_ids) > self._shared_prefix:
             state.waiting = children[1:]
             children = children[:1]
+            self._note_deferred(len(state.waiting))
         for sequence in state.sequences[: len(children)]:
             sequence.is_sent = True
         return children
@@ -212,12 +226,14 @@ class OutputProcessor:
                 state.is_refused = True
                 state.sink.fail(RequestError(state.error))
             return
-        if output.token_ids:
-            self._note_tokens(state, sequence, len(output.token_ids), time_s)
+        num_before = len(sequence.token_ids)
         if sequence.take(output):
             todo.aborts.append(sequence.engine_id)
+        if (num_new := len(sequence.token_ids) - num_before) > 0:
+            self._note_tokens(state, sequence, num_new, time_s)
         if state.waiting and (output.token_ids or sequence.is_finished):
             todo.requests += state.waiting
+            self._note_deferred(-len(state.waiting))
             state.waiting = []
             for other in state.sequences:
                 other.is_sent = True
@@ -229,14 +245,16 @@ class OutputProcessor:
         if sequence.first_token_s is None:
             sequence.first_token_s = time_s
             if metrics is not None:
-                metrics.record_first_token(max(0.0, time.monotonic() - state.request.arrival_s))
+                metrics.record_first_tokens(max(0.0, time.monotonic() - state.request.arrival_s), count)
         elif metrics is not None and sequence.last_token_s is not None:
             metrics.record_next_tokens(max(0.0, time_s - sequence.last_token_s), count)
         sequence.last_token_s = time_s
 
     def _end(self, state: RequestState, reason: FinishReason, tell: bool) -> list[str]:
         """End all that is unfinished of a request; the ids that the engine still works on."""
-        state.waiting = []
+        if state.waiting:
+            self._note_deferred(-len(state.waiting))
+            state.waiting = []
         open_sequences = [s for s in state.sequences if not s.is_finished]
         for sequence in open_sequences:
             sequence.end(reason)
@@ -252,10 +270,22 @@ class OutputProcessor:
         if self._metrics is not None:
             self._metrics.record_finished(_summary(state, sequence))
         if state.is_finished:
+            self._note_end(state)
             name = state.request.request_id
             self._states[name].remove(state)
             if not self._states[name]:
                 del self._states[name]
+
+    def _note_deferred(self, change: int) -> None:
+        self.num_deferred += change
+        if self._metrics is not None:
+            self._metrics.record_deferred(change)
+
+    def _note_end(self, state: RequestState) -> None:
+        if self._metrics is not None:
+            self._metrics.record_request(len(state.sequences), max(len(s.token_ids) for s in state.sequences))
+        if self._tracer is not None and not state.request.is_internal:
+            self._tracer.record(_trace(state, self._model))
 
 
 def _note_event(sequence: Sequence, kind: str, time_s: float) -> None:
@@ -281,4 +311,26 @@ def _summary(state: RequestState, sequence: Sequence) -> FinishedSequence:
         prefill_s=None if scheduled is None or first is None else max(0.0, first - scheduled),
         decode_s=None if first is None or last is None else max(0.0, last - first),
         num_cached=sequence.num_cached or 0,
+        num_preemptions=sequence.num_preemptions,
+    )
+
+
+def _trace(state: RequestState, model: str) -> RequestTrace:
+    request, sequences = state.request, state.sequences
+    first = sequences[0]
+    return RequestTrace(
+        request_id=request.request_id,
+        model=model,
+        params=request.params,
+        headers=request.children[0].trace_headers,
+        arrival_s=request.arrival_s,
+        queued_s=first.queued_s,
+        scheduled_s=first.scheduled_s,
+        first_token_s=min((s.first_token_s for s in sequences if s.first_token_s is not None), default=None),
+        last_token_s=max((s.last_token_s for s in sequences if s.last_token_s is not None), default=None),
+        num_prompt=len(request.prompt.token_ids),
+        num_generated=sum(len(s.token_ids) for s in sequences),
+        num_sequences=len(sequences),
+        finish_reasons=[s.finish_reason.label for s in sequences if s.finish_reason is not None],
+        error=state.error,
     )

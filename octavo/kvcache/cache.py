@@ -1,12 +1,14 @@
 """The cache: every request's tables over one pool and one index. All groups agree on what a hit is and share what is free."""
 
+import time
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from octavo.kvcache.block_pool import BlockPool
 from octavo.kvcache.hashing import BlockHasher, extra_keys
 from octavo.kvcache.kind import kind_of
 from octavo.kvcache.prefix_index import PrefixIndex
+from octavo.kvcache.residency import WatchedPool
 from octavo.kvcache.specs import CachePlan
 from octavo.kvcache.tables import Hit, Tables
 
@@ -16,14 +18,17 @@ Written = tuple[int, int, bytes]  # block, group, key: what a step writes and th
 class Cache:
     """Blocks are allocated when a step is planned, indexed when the plan is closed, and believed when its result has come.
 
-    hasher: None if prefix caching is off.
+    hasher: None if prefix caching is off. sample: the share of the blocks whose stays are told; 0 = none.
     """
 
-    def __init__(self, plan: CachePlan, hasher: BlockHasher | None) -> None:
+    def __init__(
+        self, plan: CachePlan, hasher: BlockHasher | None, sample: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.block_size = plan.block_size
         self.hasher = hasher
         self.index = PrefixIndex(len(plan.groups))
-        self.pool = BlockPool(plan.num_blocks, self.index)
+        blocks = plan.num_blocks
+        self.pool = WatchedPool(blocks, self.index, sample, clock) if sample else BlockPool(blocks, self.index)
         self.kinds = [kind_of(group.spec)(group.spec, plan.block_size) for group in plan.groups]
         self.growing = [g for g, kind in enumerate(self.kinds) if kind.grows]
         self.fixed = [g for g, kind in enumerate(self.kinds) if not kind.grows]

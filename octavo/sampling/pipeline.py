@@ -16,7 +16,7 @@ from octavo.ops import sample as sample_op
 from octavo.ops.op import choose
 from octavo.protocol.columns import Int32
 from octavo.protocol.sampling_params import SamplingParams
-from octavo.protocol.step import LogprobColumns, NewRow, StepMasks
+from octavo.protocol.step import NOT_FINITE, LogprobColumns, NewRow, StepMasks
 from octavo.sampling.allowed_token_ids import AllowedTokenIds
 from octavo.sampling.bad_words import BadWords
 from octavo.sampling.logit_bias import LogitBias
@@ -33,7 +33,7 @@ PROCESSORS: tuple[type[Processor], ...] = (LogitBias, AllowedTokenIds, MinTokens
 LOGPROB_ROWS = 8  # rows whose logits are copied at a time, to be read after the draw
 _GREEDY = SamplingParams(temperature=0.0)
 _FAULTS = {
-    sample_op.NOT_A_NUMBER: "the model's logits are not finite numbers (nan or infinity)",
+    sample_op.NOT_A_NUMBER: NOT_FINITE,
     sample_op.NOTHING_ALLOWED: "no token is left that the request's constraints allow",
 }
 

@@ -33,6 +33,7 @@ class Request:
 
     __slots__ = (
         "confirmed",
+        "counted",
         "epoch",
         "events",
         "failed_at",
@@ -72,6 +73,7 @@ class Request:
         self.events: list[RequestEvent] = []
         self.num_cached: int | None = None  # prompt tokens found in the cache at the first start; None until then
         self.has_told_cached = False
+        self.counted = 0  # prompt tokens that the statistics have, computed or cached; they are counted once, whatever is done again
         self.prompt_logprobs_told = 1  # positions before this are done; position 0 has none
         self.failed_at = -1  # known tokens when a step failed under it
         self.is_ended = False
@@ -103,6 +105,14 @@ class Request:
         if self.sampling.skip_reading_prefix_cache:
             return False
         return self.sampling.prompt_logprobs is None or self.prompt_logprobs_told >= self.num_prompt
+
+    def count_prompt(self, position: int) -> int:
+        """The prompt is done up to `position`: how many of its tokens that is for the first time."""
+        new = min(position, self.num_prompt) - self.counted
+        if new <= 0:
+            return 0
+        self.counted += new
+        return new
 
     def is_prefilling(self, position: int) -> bool:
         """Whether a span that starts at `position` computes tokens that were known before."""

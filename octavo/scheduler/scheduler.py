@@ -13,10 +13,11 @@ from octavo.config.config import Config
 from octavo.errors import EngineDeadError, RequestError
 from octavo.kvcache.cache import Cache
 from octavo.kvcache.hashing import BlockHasher
+from octavo.kvcache.residency import WatchedPool
 from octavo.kvcache.specs import CachePlan
 from octavo.protocol.columns import unpack
 from octavo.protocol.messages import EngineOutput, EngineRequest, EngineStats, FinishReason, RequestEvent
-from octavo.protocol.step import LogprobColumns, StepPlan, StepResult
+from octavo.protocol.step import NOT_FINITE, LogprobColumns, StepPlan, StepResult
 from octavo.scheduler.admission import check_size
 from octavo.scheduler.assembly import Step
 from octavo.scheduler.limits.cache_blocks import CacheBlocks
@@ -48,7 +49,8 @@ class Scheduler:
         hash_seed: str | None = None,
     ) -> None:
         self.config = config
-        self.cache = Cache(plan, BlockHasher(config.cache.hash_algorithm, hash_seed) if config.cache.prefix_caching else None)
+        hasher = BlockHasher(config.cache.hash_algorithm, hash_seed) if config.cache.prefix_caching else None
+        self.cache = Cache(plan, hasher, config.observability.cache_sample, clock)
         self.limits = make_limits(config.scheduler, self.cache, self.num_requests)
         self._cheap_limits = [limit for limit in self.limits if not isinstance(limit, CacheBlocks)]
         self.requests: dict[str, Request] = {}
@@ -108,6 +110,9 @@ class Scheduler:
         """Gauges now, and counts since the last call."""
         stats, self._stats = self._stats, EngineStats()
         stats.num_running, stats.num_waiting, stats.kv_cache_usage = len(self.running), len(self.waiting), self.cache.pool.usage
+        if isinstance(self.cache.pool, WatchedPool):
+            stays = self.cache.pool.take_stays()
+            stats.block_lifetimes_s, stats.block_idles_s, stats.block_gaps_s = stays.lifetimes_s, stays.idles_s, stays.gaps_s
         return stats
 
     def reset_prefix_cache(self) -> bool:
@@ -196,6 +201,7 @@ class Scheduler:
 
     def _note_start(self, request: Request, cached: int) -> None:
         self._note(request, "scheduled")
+        self._stats.cached_prompt_tokens += request.count_prompt(cached)
         if request.num_cached is None:
             request.num_cached = cached
             if self.cache.hasher is not None and request.reads_prefix_cache:
@@ -312,7 +318,7 @@ class Scheduler:
         request.confirmed = before + computed
         request.outstanding -= 1
         if before < request.num_prompt:
-            self._stats.prompt_tokens += min(request.confirmed, request.num_prompt) - before
+            self._stats.prompt_tokens += request.count_prompt(request.confirmed)
 
     def _gain(self, request: Request, new: list[int]) -> tuple[int, Verdict | None]:
         """Append tokens up to the one that ends the request: how many that are, and why it ends."""
@@ -380,6 +386,7 @@ class Scheduler:
         outputs = []
         for request, epoch in zip(step.requests, step.epochs):
             if epoch in errors and request.epoch == epoch:
+                self._stats.num_corrupted += errors[epoch] == NOT_FINITE
                 outputs.append(self._finish_with_error(request, errors[epoch]))
         self._restart_dependents(self._disown_rows(step, set(errors)))
         return outputs

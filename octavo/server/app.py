@@ -8,6 +8,7 @@ from octavo import __version__, environment
 from octavo.config.options import ServerOptions
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.server import errors
+from octavo.server.http_metrics import HttpMeter
 from octavo.server.middleware import ApiKeys, RequestIds
 from octavo.server.response_log import ResponseLog
 from octavo.server.state import ServerState
@@ -35,16 +36,18 @@ def create_app(options: ServerOptions | None = None, llm: AsyncLLM | None = None
     app.state.server = ServerState(options)
     if llm is not None:
         app.state.server.attach(llm)
-    for name in ENDPOINTS:
-        endpoint = importlib.import_module(f"octavo.server.{name}")
-        if not hasattr(endpoint, "is_offered") or endpoint.is_offered(options):
-            app.include_router(endpoint.router)
+    endpoints = [importlib.import_module(f"octavo.server.{name}") for name in ENDPOINTS]
+    routers = [each.router for each in endpoints if not hasattr(each, "is_offered") or each.is_offered(options)]
+    for router in routers:
+        app.include_router(router)
     errors.install(app)
     if keys := api_keys(options):
         app.add_middleware(ApiKeys, keys=keys)
     if environment.debug_log_api_server_response():
         app.add_middleware(ResponseLog)
     app.add_middleware(RequestIds)
+    routes = [*app.routes, *(route for router in routers for route in router.routes)]
+    app.add_middleware(HttpMeter, metrics=app.state.server.http_metrics, routes=routes)
     return app
 
 

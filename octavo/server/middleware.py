@@ -6,14 +6,17 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo import logging
+from octavo.frontend import tracing
 from octavo.server.errors import ErrorInfo, response_of
 
 GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 MAX_ID_LENGTH = 256
+_TRACE_HEADERS = frozenset(name.encode() for name in tracing.HEADERS)
 
 
 class RequestIds:
-    """Each request has an id, its own (X-Request-Id) or a new one, and its answer bears it."""
+    """Each request has an id, its own (X-Request-Id) or a new one, and its answer bears it; the log and the trace know it too."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -24,6 +27,8 @@ class RequestIds:
             return
         name = next((v for k, v in scope["headers"] if k == b"x-request-id"), b"")[:MAX_ID_LENGTH] or uuid.uuid4().hex.encode()
         scope.setdefault("state", {})["request_id"] = name.decode("latin-1")
+        logging.request_id.set(name.decode("latin-1"))
+        tracing.incoming.set({key.decode(): value.decode("latin-1") for key, value in scope["headers"] if key in _TRACE_HEADERS} or None)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

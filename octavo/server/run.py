@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from octavo import __version__, environment, logging
+from octavo.config.observability import decide_log
 from octavo.config.options import Options, ServerOptions
 from octavo.config.resolve import resolve
 from octavo.errors import ConfigError, OctavoError, OverloadedError
@@ -35,7 +36,7 @@ Start = Callable[[], Awaitable[AsyncLLM]]
 
 def serve(options: Options, server_options: ServerOptions) -> int:
     """`octavo serve`: the exit code. Raises ConfigError if the address cannot be had, before anything is loaded."""
-    logging.configure(environment.logging_level(), "server")
+    _begin_log(options)
     listener = bind(server_options.host, server_options.port)
 
     async def start() -> AsyncLLM:
@@ -44,7 +45,13 @@ def serve(options: Options, server_options: ServerOptions) -> int:
         await llm.start()
         return llm
 
-    return run(server_options, listener, start)
+    try:
+        return run(server_options, listener, start)
+    except OctavoError as error:
+        if not logging.writes_json():
+            raise
+        logger.error("%s", error)
+        return EXIT_FAILED
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -135,7 +142,10 @@ class _Life:
             self._end(EXIT_FAILED)
             return
         self._state.attach(llm)
-        print(ready_block(self._options, self._listener, llm), file=sys.stderr, flush=True)
+        if logging.writes_json():
+            logger.info("ready at %s", address(self._listener))
+        else:
+            print(ready_block(self._options, self._listener, llm), file=sys.stderr, flush=True)
         self._spawn(self._watch(llm))
 
     async def _watch(self, llm: AsyncLLM) -> None:
@@ -156,7 +166,7 @@ class _Life:
         if self._signals == 2:
             self._force()
         elif self._loading is not None and not self._loading.done():
-            print("stopping before the model is loaded", file=sys.stderr)
+            _say("stopping before the model is loaded")
             self.is_loading_abandoned = True
             self._loading.cancel()
             self._end(EXIT_INTERRUPTED)
@@ -172,14 +182,14 @@ class _Life:
         self._state.phase = Phase.DRAINING
         timeout = self._options.shutdown_timeout
         if count := llm.num_unfinished:
-            print(f"finishing {count} requests (at most {timeout:g} s), Ctrl-C again to stop now", file=sys.stderr, flush=True)
+            _say(f"finishing {count} requests (at most {timeout:g} s), Ctrl-C again to stop now")
             if not await llm.wait_for_requests_to_drain(timeout):
                 logger.warning("%d requests did not finish in %g s", llm.num_unfinished, timeout)
         llm.abort_all(OverloadedError(Phase.DRAINING.value))
         self._end(EXIT_FAILED if llm.errored else 0)
 
     def _force(self) -> None:
-        print("stopping now", file=sys.stderr, flush=True)
+        _say("stopping now")
         if self._state.llm is not None:
             self._state.llm.abort_all(OverloadedError(Phase.DRAINING.value))
         self._http.force_exit = True
@@ -250,7 +260,7 @@ async def in_daemon_thread(function: Callable[[], Result]) -> Result:
 
 
 def _http_config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
-    _log_as_octavo(options.uvicorn_log_level)
+    logging.adopt("uvicorn")
     return uvicorn.Config(
         app,
         log_config=None,
@@ -263,15 +273,22 @@ def _http_config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
     )
 
 
-def _log_as_octavo(level: str) -> None:
-    """uvicorn's records go where octavo's go."""
-    import logging as standard
+def _begin_log(options: Options) -> None:
+    level, log = decide_log(options)
+    try:
+        logging.configure(level, "server", log)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"Python's logging cannot be configured as it is told: {error}", "its form is that of logging.config.dictConfig"
+        ) from None
 
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        log = standard.getLogger(name)
-        log.handlers[:] = [] if "." in name else list(standard.getLogger("octavo").handlers)
-        log.propagate = "." in name
-        log.setLevel(5 if level == "trace" else level.upper())
+
+def _say(text: str) -> None:
+    """A line for the one who sits before the server."""
+    if logging.writes_json():
+        logger.info("%s", text)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -9,6 +9,8 @@ from octavo.config.options import ServerOptions
 from octavo.errors import ConfigError, EngineDeadError, OverloadedError, RequestError
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.server import fingerprint as fingerprints
+from octavo.server.http_metrics import HttpMetrics
+from octavo.server.process_metrics import ProcessMetrics
 from octavo.server.request_log import RequestLog
 from octavo.text.chat_template import check_variables
 
@@ -30,6 +32,8 @@ class ServerState:
     llm: AsyncLLM | None = None
     phase: Phase = Phase.STARTING
     started_s: int = field(default_factory=lambda: int(time.time()))
+    http_metrics: HttpMetrics = field(default_factory=HttpMetrics)
+    process_metrics: ProcessMetrics = field(default_factory=ProcessMetrics)
     fingerprint: str | None = None
     request_log: RequestLog = field(init=False)
 

@@ -3,7 +3,6 @@
 import math
 import os
 import time
-import traceback
 from collections.abc import Callable
 
 import torch
@@ -75,7 +74,7 @@ class Worker:
         try:
             result = self._execution.run(plan, wait_for_masks)
         except Exception as error:
-            logger.error("step %d failed\n%s", plan.step, traceback.format_exc())
+            logger.exception("step %d failed", plan.step)
             result = StepResult(plan.step, rows=plan.rows, epochs=plan.epochs, failure=f"{type(error).__name__}: {error}")
         timings = result.timings or StepTimings()
         timings.started, timings.ended = started, time.monotonic()

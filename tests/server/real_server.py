@@ -69,6 +69,9 @@ class RealServer:
             self.lines.append(line)
             if found := re.match(r"  URL +(http://\S+)/v1$", line):
                 self.url = found[1]
+            elif line.startswith("{") and (found := re.search(r"ready at (http://[^\"]+)", line)):
+                self.url = found[1]
+                self._is_ready.set()
             if line.startswith("  try "):
                 self._is_ready.set()
         self._is_ready.set()

@@ -260,6 +260,17 @@ def unknown_sample_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
+def recomputed_prompt_counts_again(patch: pytest.MonkeyPatch) -> None:
+    reset = Request.reset
+
+    def forgetful(self: Request) -> None:
+        reset(self)
+        self.counted = 0
+
+    patch.setattr(Request, "reset", forgetful)
+
+
+@bug
 def tokens_after_the_end_are_kept(patch: pytest.MonkeyPatch) -> None:
     def gain(self: Scheduler, request: Request, new: list[int]) -> Any:
         verdict = None

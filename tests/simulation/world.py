@@ -269,7 +269,7 @@ class Schedule:
             self.outputs[output.request_id].append(output)
         if (stats := outputs.stats) is not None:
             self.gauges = stats
-            for name in ("num_preemptions", "prefix_hits", "generation_tokens", "prompt_tokens"):
+            for name in ("num_preemptions", "prefix_hits", "generation_tokens", "prompt_tokens", "cached_prompt_tokens"):
                 self.stats[name] += getattr(stats, name)
 
     # judging
@@ -364,6 +364,16 @@ class Schedule:
         generated = sum(len(output.token_ids) for outputs in self.outputs.values() for output in outputs)
         if self.stats["generation_tokens"] != generated:
             raise WrongAnswerError(f"{self.stats['generation_tokens']} tokens were counted, and {generated} given")
+        self._check_prompt_tokens()
+
+    def _check_prompt_tokens(self) -> None:
+        """A prompt whose request came to a token is counted once, whatever was computed again; of another one any part may be."""
+        counted = self.stats["prompt_tokens"] + self.stats["cached_prompt_tokens"]
+        begun = {name for name, outputs in self.outputs.items() if any(output.token_ids for output in outputs)}
+        least = sum(len(request.token_ids) // 4 for request in self.requests if request.request_id in begun)
+        most = sum(len(request.token_ids) // 4 for request in self.requests)
+        if not least <= counted <= most:
+            raise WrongAnswerError(f"{counted} prompt tokens were counted, and {least} to {most} given")
 
     def count(self, tally: Tally) -> None:
         counts = tally.counts
