@@ -48,6 +48,11 @@ def api_key() -> str | None:
     return read("API_KEY")
 
 
+def openai_api_key() -> str | None:
+    """OPENAI_API_KEY, which clients of other servers have."""
+    return os.environ.get("OPENAI_API_KEY") or None
+
+
 def max_num_sequences() -> int:
     """The largest n of one request."""
     return int(read("MAX_N_SEQUENCES", "16384") or 16384)

@@ -10,6 +10,7 @@ from octavo.errors import OctavoError
 COMMANDS = {
     "serve": "start the HTTP server for a model",
     "chat": "talk to a running server",
+    "bench": "measure a server or an engine",
     "version": "print the version",
 }
 
