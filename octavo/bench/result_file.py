@@ -88,3 +88,10 @@ def write(file: Path, result: dict[str, Any], *, detailed: bool, append: bool) -
             file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def write_json(path: str, result: dict[str, Any]) -> None:
+    try:
+        Path(path).expanduser().write_text(json.dumps(result, indent=4), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--output-json {path} cannot be written: {error.strerror}") from None
