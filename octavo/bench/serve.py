@@ -94,7 +94,7 @@ class _Bench:
         at_s = arrivals.times(options, samples)
         sender = Sender(self._client, options, options.served_model_name or model)
         await self._wait_ready(sender, samples[0])
-        await self._warm_up(sender, samples)
+        await self._warm_up(sender, samples[0])
         self._say(f"{len(samples)} requests to {self._settings.address.url}, {_described(options)}")
         before = await self._counters()
         progress = _Progress(len(samples), is_shown=not options.disable_tqdm)
@@ -186,14 +186,16 @@ class _Bench:
                 raise ServerError(f"the server was not ready within {limit_s:g} s: {outcome.error}")
             await asyncio.sleep(READY_EVERY_S)
 
-    async def _warm_up(self, sender: Sender, samples: Sequence[Sample]) -> None:
-        count, together = self._options.num_warmups, asyncio.Semaphore(self._options.max_concurrency or max(self._options.num_warmups, 1))
+    async def _warm_up(self, sender: Sender, sample: Sample) -> None:
+        """The first prompt again and again: it alone is in the prefix cache then."""
+        count = self._options.num_warmups
+        together = asyncio.Semaphore(self._options.max_concurrency or max(count, 1))
 
-        async def one(sample: Sample) -> Outcome:
+        async def one() -> Outcome:
             async with together:
                 return await sender.send(sample, "warmup-")
 
-        outcomes = await asyncio.gather(*(one(samples[i % len(samples)]) for i in range(count)))
+        outcomes = await asyncio.gather(*(one() for _ in range(count)))
         if outcomes and not any(o.is_success for o in outcomes):
             raise ServerError(f"no warm-up request succeeded: {outcomes[0].error}", "the server's log may say why")
 

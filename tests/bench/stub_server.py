@@ -30,6 +30,7 @@ class StubServer:
         self.num_connections = 0
         self.num_open = self.most_open = 0
         self.tokens = 0
+        self._asked = threading.Condition()
         self.release = threading.Event()  # what "held" requests wait for
         self.port = 0
         self._socket_path, self._tls = socket_path, tls
@@ -64,6 +65,11 @@ class StubServer:
         self._thread.join(10)
         assert not self._thread.is_alive()
 
+    def is_asked(self, count: int, timeout_s: float) -> bool:
+        """Wait until so many requests are open."""
+        with self._asked:
+            return self._asked.wait_for(lambda: self.num_open >= count, timeout_s)
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -93,7 +99,9 @@ class StubServer:
         body = json.loads(await reader.readexactly(size))
         self.heads.append(head)
         self.bodies.append(body)
-        self.num_open += 1
+        with self._asked:
+            self.num_open += 1
+            self._asked.notify_all()
         self.most_open = max(self.most_open, self.num_open)
         try:
             return await self._behave(body, path.endswith("chat/completions"), writer)

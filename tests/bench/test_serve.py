@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -13,7 +16,7 @@ from octavo.bench.load import Outcome
 from octavo.cli import main as cli
 from octavo.text.tokenizer import Tokenizer
 from tests.bench.stub_server import StubServer
-from tests.server.real_server import RealServer
+from tests.server.real_server import ROOT, RealServer
 
 PNG = b"\x89PNG\r\n\x1a\n"
 RANDOM = ("--dataset-name", "random", "--random-input", "24", "--random-output", "6", "--num-prompts", "8", "--ignore-eos")
@@ -167,10 +170,22 @@ def test_ids_headers_and_the_key(stub: StubServer, tmp_path: Path, monkeypatch: 
     assert stub.bodies[0]["model"] == "other"
 
 
+def test_an_interrupt_ends_it(stub: StubServer, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "stall"}\n')
+    words = ["bench", "serve", "--port", str(stub.port), "--dataset-name", "custom", "--dataset-path", str(tmp_path / "p.jsonl")]
+    command = [sys.executable, "-m", "octavo.cli.main", *words, "--num-prompts", "2", "--skip-tokenizer-init"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert stub.is_asked(2, 60)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, out
+    assert "Traceback" not in out
+
+
 def test_the_ready_check_waits(stub: StubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert on_stub(stub, tmp_path, ["plain"], "--ready-check-timeout-sec", "5", "--num-warmups", "2") == 0
-    assert len(stub.bodies) == 4
-    assert [re.search(rb"X-Request-Id: (\w+)-", head)[1] for head in stub.heads] == [b"ready", b"warmup", b"warmup", b"bench"]  # type: ignore[index]
+    assert on_stub(stub, tmp_path, ["plain one", "plain two"], "--ready-check-timeout-sec", "5", "--num-warmups", "2") == 0
+    assert [body["prompt"] for body in stub.bodies] == [*["plain one"] * 4, "plain two"]
+    assert [re.search(rb"X-Request-Id: (\w+)-", head)[1] for head in stub.heads] == [b"ready", b"warmup", b"warmup", b"bench", b"bench"]  # type: ignore[index]
     assert on_stub(stub, tmp_path, ["error"], "--ready-check-timeout-sec", "0.1") == 1
     assert "not ready within 0.1 s: HTTP 500" in capsys.readouterr().err
     assert on_stub(stub, tmp_path, ["error"], "--num-warmups", "1") == 1
