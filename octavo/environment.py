@@ -48,11 +48,6 @@ def api_key() -> str | None:
     return read("API_KEY")
 
 
-def openai_api_key() -> str | None:
-    """OPENAI_API_KEY, which clients of other servers have."""
-    return os.environ.get("OPENAI_API_KEY") or None
-
-
 def max_num_sequences() -> int:
     """The largest n of one request."""
     return int(read("MAX_N_SEQUENCES", "16384") or 16384)
@@ -117,3 +112,8 @@ def test_fixtures() -> Path | None:
     """OCTAVO_TEST_FIXTURES: a folder with the archives that tests would otherwise fetch."""
     path = os.environ.get("OCTAVO_TEST_FIXTURES")
     return Path(path) if path else None
+
+
+def openai_api_key() -> str | None:
+    """OPENAI_API_KEY, which clients of other servers have."""
+    return os.environ.get("OPENAI_API_KEY") or None

@@ -14,9 +14,9 @@ from octavo.errors import CheckpointError, ModelNotFoundError, OctavoError
 # what a folder of safetensors needs; subfolders hold other formats of the same weights
 ALLOW = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoken", "merges.txt", "vocab.txt"]
 IGNORE = ["*/*", "consolidated*", "adapter_*"]
-TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "*.jinja", "chat_template.json"]
 LIST_TIMEOUT_S = 10.0
 TRY_TIMEOUT_S = 3.0
+TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "*.jinja", "chat_template.json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +56,6 @@ def fetch(
             raise problem from None
         return _from_cache(wanted, download_dir, ModelNotFoundError(problem.fact, problem.hint))
     return folder / first_parts(allow)[0] if allow is not ALLOW else folder
-
-
-def fetch_tokenizer(repo: str, *, offline: bool) -> Path:
-    """The local folder with the tokenizer's files of a model on the hub; its weights stay there. Raises ModelNotFoundError."""
-    from huggingface_hub import snapshot_download
-
-    missing = ModelNotFoundError(f"{repo} has no tokenizer.json in {environment.hub_cache()}", "unset HF_HUB_OFFLINE, or name a folder")
-    try:
-        folder = Path(snapshot_download(repo, allow_patterns=TOKENIZER, local_files_only=offline))
-    except Exception as error:  # as in fetch()
-        problem = missing if offline else _explain(error, Wanted(repo), None)
-        if problem is None:
-            raise
-        raise problem from None
-    if not (folder / "tokenizer.json").is_file():
-        raise (
-            missing
-            if offline
-            else ModelNotFoundError(f"{repo} has no tokenizer.json", "name a repository, folder or .gguf file that has one")
-        )
-    return folder
 
 
 def try_fetch(wanted: Wanted, *, offline: bool, progress: type[Silent]) -> Path | None:
@@ -209,6 +188,27 @@ def _is_offline(wanted: Wanted, download_dir: str | Path | None) -> ModelNotFoun
         f"{wanted.repo} is not in {download_dir or environment.hub_cache()}, and HF_HUB_OFFLINE forbids fetching it",
         f"fetch it where there is a network with `hf download {wanted.repo}`, or unset HF_HUB_OFFLINE",
     )
+
+
+def fetch_tokenizer(repo: str, *, offline: bool) -> Path:
+    """The local folder with the tokenizer's files of a model on the hub; its weights stay there. Raises ModelNotFoundError."""
+    from huggingface_hub import snapshot_download
+
+    missing = ModelNotFoundError(f"{repo} has no tokenizer.json in {environment.hub_cache()}", "unset HF_HUB_OFFLINE, or name a folder")
+    try:
+        folder = Path(snapshot_download(repo, allow_patterns=TOKENIZER, local_files_only=offline))
+    except Exception as error:  # as in fetch()
+        problem = missing if offline else _explain(error, Wanted(repo), None)
+        if problem is None:
+            raise
+        raise problem from None
+    if not (folder / "tokenizer.json").is_file():
+        raise (
+            missing
+            if offline
+            else ModelNotFoundError(f"{repo} has no tokenizer.json", "name a repository, folder or .gguf file that has one")
+        )
+    return folder
 
 
 class _Unreachable(ModelNotFoundError):

@@ -9,8 +9,8 @@ from octavo.errors import OctavoError
 # command -> what it does; its file is octavo/cli/<command>.py
 COMMANDS = {
     "serve": "start the HTTP server for a model",
-    "chat": "talk to a running server",
     "bench": "measure a server or an engine",
+    "chat": "talk to a running server",
     "version": "print the version",
 }
 
