@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from octavo import plugins
+from octavo.bench.options import DatasetOptions, LatencyOptions, ServeOptions, StartupOptions, ThroughputOptions
 from octavo.config.options import Options, ServerOptions
 from octavo.protocol.sampling_params import SamplingParams
 
@@ -31,6 +32,31 @@ def options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def bench_page() -> str:
+    lines = [
+        "# Options of the benches",
+        "",
+        "`octavo bench serve` and `octavo bench throughput` have the options under Datasets and their own; `throughput`, `latency` and",
+        "`startup` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
+    ]
+    datasets = {f.name for f in fields(DatasetOptions)}
+    for title, cls in (
+        ("Datasets", DatasetOptions),
+        ("serve", ServeOptions),
+        ("throughput", ThroughputOptions),
+        ("latency", LatencyOptions),
+        ("startup", StartupOptions),
+    ):
+        lines += ["", f"## {title}", "", "| option | default | what it does |", "|---|---|---|"]
+        for f in fields(cls):
+            if cls is DatasetOptions or f.name not in datasets:
+                default = "" if f.default is None or not isinstance(f.default, (str, int, float)) else f"`{f.default}`"
+                choices = f" One of: {', '.join(f.metadata['choices'])}." if f.metadata["choices"] else ""
+                help_text = f.metadata["help"].replace("not yet:", "*not yet*:")
+                lines.append(f"| `--{f.name.replace('_', '-')}` | {default} | {help_text}.{choices} |".replace("..", "."))
+    return "\n".join(lines) + "\n"
+
+
 def sampling_page() -> str:
     lines = [
         "# Sampling parameters",
@@ -51,7 +77,7 @@ def models_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page}
+PAGES = {"options.md": options_page, "bench.md": bench_page, "sampling.md": sampling_page, "models.md": models_page}
 
 
 def main() -> int:
