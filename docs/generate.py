@@ -4,12 +4,14 @@ import json
 import sys
 import typing
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from octavo import environment, plugins
+from octavo.bench.options import DatasetOptions, LatencyOptions, ServeOptions, StartupOptions, ThroughputOptions
 from octavo.config import awaited, variables
 from octavo.config.options import Options, ServerOptions, typed_fields
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
@@ -83,6 +85,31 @@ def environment_page() -> str:
 
 def _first_line(function: Callable[[], Any]) -> str:
     return str(function.__doc__).splitlines()[0]
+
+
+def bench_page() -> str:
+    lines = [
+        "# Options of the benches",
+        "",
+        "`octavo bench serve` and `octavo bench throughput` have the options under Datasets and their own; `throughput`, `latency` and",
+        "`startup` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
+    ]
+    datasets = {f.name for f in fields(DatasetOptions)}
+    for title, cls in (
+        ("Datasets", DatasetOptions),
+        ("serve", ServeOptions),
+        ("throughput", ThroughputOptions),
+        ("latency", LatencyOptions),
+        ("startup", StartupOptions),
+    ):
+        lines += ["", f"## {title}", "", "| option | default | what it does |", "|---|---|---|"]
+        for f in fields(cls):
+            if cls is DatasetOptions or f.name not in datasets:
+                default = "" if f.default is None or not isinstance(f.default, (str, int, float)) else f"`{f.default}`"
+                choices = f" One of: {', '.join(f.metadata['choices'])}." if f.metadata["choices"] else ""
+                help_text = f.metadata["help"].replace("not yet:", "*not yet*:")
+                lines.append(f"| `--{f.name.replace('_', '-')}` | {default} | {help_text}.{choices} |".replace("..", "."))
+    return "\n".join(lines) + "\n"
 
 
 def sampling_page() -> str:
@@ -206,6 +233,7 @@ PAGES = {
     "models.md": models_page,
     "api.md": api_page,
     "metrics.md": metrics_page,
+    "bench.md": bench_page,
 }
 
 

@@ -345,6 +345,11 @@ def test_fixtures() -> Path | None:
     return Path(path) if path else None
 
 
+def openai_api_key() -> str | None:
+    """OPENAI_API_KEY, which clients of other servers have."""
+    return os.environ.get("OPENAI_API_KEY") or None
+
+
 # --- the terminal
 
 
@@ -410,4 +415,5 @@ OTHERS: Mapping[str, Callable[[], Any]] = {
     "HF_HUB_CACHE": hub_cache,
     "XDG_RUNTIME_DIR": runtime_root,
     "PYTHONHASHSEED": prefix_hash_seed,
+    "OPENAI_API_KEY": openai_api_key,
 }

@@ -18,6 +18,7 @@ CONFIG = ["config.json", "generation_config.json"]
 IGNORE = ["*/*", "consolidated*", "adapter_*"]
 LIST_TIMEOUT_S = 10.0
 TRY_TIMEOUT_S = 3.0
+TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "*.jinja", "chat_template.json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,27 @@ def _is_offline(wanted: Wanted, download_dir: str | Path | None) -> ModelNotFoun
         f"{wanted.repo} is not in {download_dir or environment.hub_cache()}, and HF_HUB_OFFLINE forbids fetching it",
         f"fetch it where there is a network with `hf download {wanted.repo}`, or unset HF_HUB_OFFLINE",
     )
+
+
+def fetch_tokenizer(repo: str, *, offline: bool) -> Path:
+    """The local folder with the tokenizer's files of a model on the hub; its weights stay there. Raises ModelNotFoundError."""
+    from huggingface_hub import snapshot_download
+
+    missing = ModelNotFoundError(f"{repo} has no tokenizer.json in {environment.hub_cache()}", "unset HF_HUB_OFFLINE, or name a folder")
+    try:
+        folder = Path(snapshot_download(repo, allow_patterns=TOKENIZER, local_files_only=offline))
+    except Exception as error:  # as in fetch()
+        problem = missing if offline else _explain(error, Wanted(repo), None)
+        if problem is None:
+            raise
+        raise problem from None
+    if not (folder / "tokenizer.json").is_file():
+        raise (
+            missing
+            if offline
+            else ModelNotFoundError(f"{repo} has no tokenizer.json", "name a repository, folder or .gguf file that has one")
+        )
+    return folder
 
 
 class _Unreachable(ModelNotFoundError):
