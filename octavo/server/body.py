@@ -2,27 +2,20 @@
 
 from typing import TypeVar
 
+import msgspec
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from octavo import environment
 from octavo.errors import RequestError
-from octavo.server.errors import BodyTooLargeError
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read(request: Request, model: type[Model]) -> Model:
-    """The body as `model`. Raises RequestError that names the field, or BodyTooLargeError."""
-    limit = environment.http_max_request_body_size()
+    """The body as `model`. Raises RequestError that names the field, BodyTooLargeError as the middleware finds it, or ClientDisconnect."""
     data = bytearray()
     async for part in request.stream():
         data += part
-        if limit and len(data) > limit:
-            raise BodyTooLargeError(
-                f"the request's body is larger than {limit} bytes",
-                "send less, or start the server with a larger OCTAVO_HTTP_MAX_REQUEST_BODY_SIZE",
-            )
     try:
         return model.model_validate_json(bytes(data))
     except ValidationError as error:
@@ -31,10 +24,22 @@ async def read(request: Request, model: type[Model]) -> Model:
         raise RequestError("the body is nested too deeply") from None
 
 
-def schema(model: type[BaseModel]) -> dict[str, object]:
-    """For the `openapi_extra` of an endpoint that reads its body itself."""
-    content = {"application/json": {"schema": model.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
+def schema(
+    model: type[BaseModel], reply: type[msgspec.Struct] | None = None, chunk: type[msgspec.Struct] | None = None
+) -> dict[str, object]:
+    """For the `openapi_extra` of an endpoint that reads its body itself. reply: what it answers; chunk: what a stream's events hold."""
+    described: dict[str, object] = {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}
+    }
+    content: dict[str, object] = {}
+    if reply is not None:
+        content["application/json"] = {"schema": msgspec.json.schema(reply)}
+    if chunk is not None:
+        # one event is `data: ` and this as JSON; the last one holds [DONE]
+        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-data": msgspec.json.schema(chunk)}
+    if content:
+        described["responses"] = {"200": {"description": "The answer, whole or in pieces.", "content": content}}
+    return described
 
 
 def _first_fault(error: ValidationError) -> RequestError:

@@ -130,9 +130,8 @@ class RealServer:
         return code
 
     def left_over(self) -> list[str]:
-        """Files in the temporary folder, and folders other than the one in which instances tell each other of their memory."""
-        found = [path for path in self.folder.rglob("*") if path.is_file() or not path.name.startswith("octavo-memory")]
-        return sorted(str(path.relative_to(self.folder)) for path in found)
+        """What is in the temporary folder."""
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
 
     def close(self) -> None:
         if self.process.poll() is None:

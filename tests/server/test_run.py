@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from octavo.errors import ConfigError
-from octavo.server.run import bind
+from octavo.server.listener import bind
 from tests.server.serving import parse_events
 
 MESSAGES = [{"role": "user", "content": "hi"}]
