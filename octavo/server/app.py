@@ -16,7 +16,7 @@ from octavo.server import docs_pages, errors, openapi_document
 from octavo.server.access_log import AccessLog, hidden_paths
 from octavo.server.api_keys import ApiKeys, api_keys
 from octavo.server.errors import UnexpectedErrors
-from octavo.server.middleware import BodySizes, HeadAsGet, Load, RequestIds
+from octavo.server.middleware import BodySizes, HeadAsGet, Load, RequestIds, RootPath
 from octavo.server.state import ServerState
 
 ENDPOINTS = (
@@ -36,7 +36,6 @@ def create_app(options: ServerOptions | None = None, llm: AsyncLLM | None = None
     app = FastAPI(
         title="octavo",
         version=__version__,
-        root_path=prefix(options.root_path),
         redirect_slashes=False,  # a redirect would repeat whatever the Host header says
         **docs_pages.addresses(options),
     )
@@ -90,6 +89,8 @@ def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
     if not options.disable_uvicorn_access_log:
         app.add_middleware(AccessLog, hidden=hidden_paths(options.disable_access_log_for_endpoints))
     app.add_middleware(RequestIds, is_told=options.enable_request_id_headers)
+    if path := prefix(options.root_path):
+        app.add_middleware(RootPath, prefix=path)
 
 
 def _add_foreign(app: FastAPI, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Middleware, as plain ASGI: request ids in and out, HEAD as GET, the size of bodies, and the count of requests for /load."""
+"""Middleware, as plain ASGI: a proxy's prefix, request ids in and out, HEAD as GET, the size of bodies, the count of requests for /load."""
 
 import re
 import uuid
@@ -36,6 +36,18 @@ class RequestIds:
         await self._app(scope, receive, send_with_id if self._is_told else send)
 
 
+class RootPath:
+    """Paths are the same with the prefix of a proxy before them, for proxies that keep it, and without, for those that strip it."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["root_path"] = self._prefix
+        await self._app(scope, receive, send)
+
+
 class HeadAsGet:
     """HEAD is answered as GET is, without the body."""
 
@@ -49,10 +61,10 @@ class HeadAsGet:
 
         async def send_head(message: Message) -> None:
             if message["type"] == "http.response.body":
-                message = message | {"body": b""}
+                message = {**message, "body": b""}
             await send(message)
 
-        await self._app(scope | {"method": "GET"}, receive, send_head)
+        await self._app({**scope, "method": "GET"}, receive, send_head)
 
 
 class BodySizes:

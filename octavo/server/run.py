@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import uvicorn
 from fastapi import FastAPI
 
 from octavo import environment, logging
@@ -18,9 +16,9 @@ from octavo.config.options import Options, ServerOptions
 from octavo.config.resolve import resolve
 from octavo.errors import OctavoError, OverloadedError
 from octavo.frontend.async_llm import AsyncLLM
-from octavo.server import access_log, tls
+from octavo.server import tls
 from octavo.server.app import create_app, routes
-from octavo.server.connection import Connection, ConnectionLimits
+from octavo.server.http_server import http_server
 from octavo.server.listener import Listener, listen
 from octavo.server.ready_block import ready_block
 from octavo.server.state import Phase, ServerState
@@ -29,7 +27,6 @@ logger = logging.get_logger(__name__)
 Result = TypeVar("Result")
 
 LINGER_S = 5.0  # how long a server without an engine answers 503 before it ends
-CLOSE_S = 5.0  # how long open connections get to take their last bytes
 OPEN_FILES = 65_536
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -84,50 +81,6 @@ def _run(life: "_Life") -> int:
     return code
 
 
-class _Http(uvicorn.Server):
-    """uvicorn without its signal handlers: ours know of the engine. on_end is called, again and again, while the last connections close."""
-
-    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_end = on_end
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    @property
-    def num_answering(self) -> int:
-        """Requests that are here and not answered."""
-        return sum(connection.is_answering for connection in self._connections())
-
-    async def on_tick(self, counter: int) -> bool:
-        if counter % 10 == 0:  # about once a second
-            for connection in self._connections():
-                connection.end_if_overdue()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        for connection in self._connections():
-            connection.end_unless_answering()
-        closing = asyncio.ensure_future(self._close_all())
-        try:
-            await super().shutdown(sockets)
-        finally:
-            closing.cancel()
-
-    async def _close_all(self) -> None:
-        """Who does not take the last bytes in time loses them: uvicorn would cancel the tasks, each with a traceback."""
-        end = asyncio.get_running_loop().time() + CLOSE_S
-        while asyncio.get_running_loop().time() < end and not self.force_exit:
-            self._on_end()
-            await asyncio.sleep(0.1)
-        for connection in self._connections():
-            connection.transport.abort()
-
-    def _connections(self) -> list[Connection]:
-        return list(self.server_state.connections)  # type: ignore[arg-type]
-
-
 class _Life:
     """From the first probe to the exit code."""
 
@@ -140,7 +93,7 @@ class _Life:
         self._start = start
         self._app = app
         self._state: ServerState = app.state.server
-        self._http = _Http(_http_config(app, options, certificate), self._abort_all)
+        self._http = http_server(app, options, certificate, self._abort_all)
         self._code = 0
         self._signals = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -284,37 +237,6 @@ async def in_daemon_thread(function: Callable[[], Result]) -> Result:
 
     threading.Thread(target=work, daemon=True, name="octavo-resolve").start()
     return await future
-
-
-def _http_config(app: FastAPI, options: ServerOptions, certificate: tls.Tls | None) -> uvicorn.Config:
-    _log_as_octavo(options.uvicorn_log_level)
-    limits = ConnectionLimits(options.h11_max_incomplete_event_size, options.h11_max_header_count)
-    context = certificate.context if certificate is not None else None
-    return uvicorn.Config(
-        app,
-        http=functools.partial(Connection, limits=limits),  # type: ignore[arg-type]
-        ws="none",
-        ssl_context_factory=None if context is None else lambda config, default: context,
-        log_config=None,
-        log_level=options.uvicorn_log_level,
-        access_log=False,  # ours tells more
-        lifespan="off",
-        timeout_keep_alive=environment.http_timeout_keep_alive_s(),
-        timeout_graceful_shutdown=int(2 * CLOSE_S),
-        server_header=False,
-    )
-
-
-def _log_as_octavo(level: str) -> None:
-    """uvicorn's records go where octavo's go."""
-    import logging as standard
-
-    for name in ("uvicorn", "uvicorn.error", access_log.logger.name):
-        log = standard.getLogger(name)
-        if name.startswith("uvicorn"):
-            log.handlers[:] = [] if "." in name else list(standard.getLogger("octavo").handlers)
-            log.propagate = "." in name
-        log.setLevel(5 if level == "trace" else level.upper())
 
 
 def _signals() -> list[signal.Signals]:
