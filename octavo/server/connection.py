@@ -82,9 +82,7 @@ class Connection(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # no other protocol is spoken here: the request is answered as any
-            pass
+            self._parse(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
             if isinstance(cause, _RefusedError):
@@ -96,6 +94,19 @@ class Connection(HttpToolsProtocol):
             self._fed_bytes += len(data)
             if self._fed_bytes > self._limits.header_bytes:
                 self._refuse(*self._headers_too_large())
+
+    def _parse(self, data: bytes) -> None:
+        """No other protocol is spoken here, so that a request for one is answered as any. The parser, which would pass over its body, gets
+        it again without that wish."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            lines = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
+            for name, value in self.headers:
+                if name not in (b"connection", b"upgrade"):
+                    lines += [name, b": ", value, b"\r\n"]
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.feed_data(b"".join(lines) + b"\r\n" + data[upgrade.args[0] :])
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -132,6 +143,10 @@ class Connection(HttpToolsProtocol):
             raise _RefusedError(431, f"the request has more than {self._limits.header_count} headers (--h11-max-header-count)")
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise _RefusedError(400, "this is no proxy")
+            return
         self._is_in_headers = False
         self._body_began = self.loop.time()
         self._deadline = self._body_began + BODY_S
@@ -144,6 +159,8 @@ class Connection(HttpToolsProtocol):
             self._deadline = self._body_began + BODY_S + self._body_bytes / BODY_BYTES_PER_S
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._is_reading = False
         self._deadline = float("inf")

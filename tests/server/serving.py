@@ -96,5 +96,7 @@ async def on_a_socket(
                 server.should_exit = True
                 await asyncio.shield(serving)
 
-            yield Served(app, llm, client.engine, client, http, url, end)
-        await end()
+            try:
+                yield Served(app, llm, client.engine, client, http, url, end)
+            finally:
+                await end()

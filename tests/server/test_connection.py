@@ -18,6 +18,7 @@ from tests.server.serving import Served, on_a_socket
 
 CHAT = "/v1/chat/completions"
 BODY = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
+STREAM = json.dumps(json.loads(BODY) | {"stream": True, "logprobs": True, "top_logprobs": 20}).encode()
 SMALL = ServerOptions(h11_max_incomplete_event_size=4096, h11_max_header_count=20)
 JSON = "Content-Type: application/json"
 
@@ -62,13 +63,12 @@ async def test_headers_that_come_piece_by_piece_are_counted_together_and_each_re
             await client.send(request("GET", "/health", f"X: {'a' * 2000}"))
             assert (await client.answer()).status == 200
         await client.send(b"GET /health HTTP/1.1\r\nHost: test\r\n")
-        with pytest.raises(OSError):
-            for _ in range(200):
+        answering = asyncio.ensure_future(client.answer())
+        for _ in range(200):
+            if not answering.done():
                 await client.send(b"X: " + b"a" * 100 + b"\r\n")
-                if client.reader._buffer:  # type: ignore[attr-defined]
-                    raise OSError
                 await asyncio.sleep(0)
-        assert (await client.answer()).status == 431
+        assert (await answering).status == 431
         assert await client.is_closed()
 
 
@@ -117,8 +117,7 @@ async def test_a_connection_is_used_again_after_a_body_that_nobody_read(served: 
     "data",
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
-        b"GET /health\r\n\r\n",
-        b"GET  /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP\r\n\r\n",
         b"GET /health HTTP/9.9\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHost test\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
@@ -169,7 +168,8 @@ async def test_an_upgrade_is_not_made_and_the_request_answered(served: Served, u
 async def test_methods(served: Served) -> None:
     head = await ask(served.url, request("HEAD", "/health"), has_body=False)
     assert (head.status, head.headers["content-length"]) == (200, "0")
-    get, head = (await ask(served.url, request(m, "/version"), has_body=m == "GET") for m in ("GET", "HEAD"))
+    get = await ask(served.url, request("GET", "/version"))
+    head = await ask(served.url, request("HEAD", "/version"), has_body=False)
     assert (head.status, head.headers["content-length"]) == (200, str(len(get.body)))
     assert (await ask(served.url, request("HEAD", "/nothing"), has_body=False)).status == 404
     for path, allowed in (("/health", "GET, HEAD, OPTIONS"), ("/ping", "GET, HEAD, OPTIONS, POST"), (CHAT, "OPTIONS, POST")):
@@ -221,21 +221,12 @@ async def test_a_connection_without_a_request_is_closed(hasty: None, served: Ser
 
 async def test_who_sends_a_byte_now_and_then_gains_no_time(hasty: None, served: Served) -> None:
     async with Client(served.url) as client:
-        with pytest.raises(OSError):
-            await client.send(b"GET /health HTTP/1.1\r\n")
-            while True:
-                await client.send(b"X: y\r\n")
-                try:
-                    await asyncio.wait_for(asyncio.shield(_readable(client)), 0.05)
-                    raise OSError
-                except TimeoutError:
-                    continue
-        assert (await client.answer()).status == 408
-
-
-async def _readable(client: Client) -> None:
-    while not client.reader._buffer and not client.reader.at_eof():  # type: ignore[attr-defined]
-        await asyncio.sleep(0.01)
+        answering = asyncio.ensure_future(client.answer())
+        await client.send(b"GET /health HTTP/1.1\r\n")
+        while not answering.done():
+            await client.send(b"X: y\r\n")
+            await asyncio.wait({answering}, timeout=0.05)
+        assert (await answering).status == 408
 
 
 async def test_an_answer_that_takes_long_is_no_fault_of_the_client(hasty: None, tokenizer: Tokenizer) -> None:
@@ -255,10 +246,7 @@ async def test_a_stream_that_nobody_reads_is_ended(hasty: None, tokenizer: Token
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             client.connect((parts.hostname, parts.port))
-            body = json.dumps(
-                {"messages": [{"role": "user", "content": "hi"}], "stream": True, "logprobs": True, "top_logprobs": 20}
-            ).encode()
-            client.sendall(request("POST", CHAT, JSON, body=body))
+            client.sendall(request("POST", CHAT, JSON, body=STREAM))
             await _until(lambda: bool(served.engine.running))
             assert (await served.http.get("/health")).status_code == 200
             await _until(lambda: not served.engine.running, 30)
@@ -288,10 +276,10 @@ async def test_lines_of_the_access_log(tokenizer: Tokenizer, monkeypatch: pytest
     async with on_a_socket(tokenizer, options=options) as served:
         await ask(served.url, request("GET", "/health"))
         await ask(served.url, request("GET", "/metrics?x"))
-        await ask(served.url, request("GET", "/version?a=%0aFAKE&b=\xff\x85", "X-Request-Id: mine"))
+        await ask(served.url, request("GET", "/version?a=%0aFAKE&b=|<>", "X-Request-Id: mine"))
         await ask(served.url, request("GET", "/a%0aFAKE%1b[31m"))
         assert len(lines) == 2
-        assert re.fullmatch(r'127\.0\.0\.1:\d+ - "GET /version\?a=%0aFAKE&b=%FF%85 HTTP/1\.1" 200 \d\.\d{3} s mine', lines[0])
+        assert re.fullmatch(r'127\.0\.0\.1:\d+ - "GET /version\?a=%0aFAKE&b=%7C%3C%3E HTTP/1\.1" 200 \d\.\d{3} s mine', lines[0])
         assert '"GET /a%0AFAKE%1B%5B31m HTTP/1.1" 404' in lines[1]
     async with on_a_socket(tokenizer, options=ServerOptions(disable_uvicorn_access_log=True, enable_request_id_headers=False)) as served:
         answer = await ask(served.url, request("GET", "/version"))
@@ -310,10 +298,7 @@ async def test_the_last_bytes_wait_for_nobody_for_ever(tokenizer: Tokenizer, mon
         async with idle, half, unread:
             await half.send(request("POST", CHAT, JSON, "Content-Length: 100", body=b"{"))
             unread.reader._transport.pause_reading()  # type: ignore[attr-defined]
-            body = json.dumps(
-                {"messages": [{"role": "user", "content": "hi"}], "stream": True, "logprobs": True, "top_logprobs": 20}
-            ).encode()
-            await unread.send(request("POST", CHAT, JSON, body=body))
+            await unread.send(request("POST", CHAT, JSON, body=STREAM))
             await _until(lambda: bool(served.engine.running))
             await served.end()
             assert await idle.is_closed()
