@@ -77,10 +77,10 @@ def main(arguments: list[str]) -> None:
     target, life_descriptor, pulse_descriptor, left_behind, *rest = arguments
     room, _, module = target.rpartition(".")
     life = _Life(socket.socket(fileno=int(life_descriptor)), left_behind)
-    life.watch()
-    threading.Thread(target=_answer_pulse, args=(int(pulse_descriptor),), name="octavo-pulse", daemon=True).start()
     status = 0
     try:
+        life.watch()  # the end may come from here on, also in the middle of the next line
+        threading.Thread(target=_answer_pulse, args=(int(pulse_descriptor),), name="octavo-pulse", daemon=True).start()
         plugins.load(room, module).main(rest)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1

@@ -67,7 +67,7 @@ class RealServer:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
-            if found := re.match(r"  URL +(http://\S+)/v1$", line):
+            if found := re.match(r"  URL +(https?://\S+)/v1( at unix:.*)?$", line):
                 self.url = found[1]
             if line.startswith("  try "):
                 self._is_ready.set()
@@ -90,7 +90,7 @@ class RealServer:
         assert len(self.children) == 2, self.children
         return self
 
-    def child(self, target: str, timeout_s: float = 60) -> psutil.Process:
+    def child(self, target: str, timeout_s: float = 120) -> psutil.Process:
         """The process of the engine core (engine.process) or of the worker (worker.process), once there is one."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end and self.process.poll() is None:

@@ -1,6 +1,7 @@
 """TLS: what is wrong is told before anything is loaded, and a certificate that is replaced on disk is shown to the next client."""
 
 import asyncio
+import contextlib
 import os
 import ssl
 import subprocess
@@ -83,12 +84,14 @@ async def peer(url: str, context: ssl.SSLContext, name: str | None = None) -> st
     host, port = url.removeprefix("https://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=name or host)
     shown = writer.get_extra_info("peercert")
-    writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    status = (await reader.readline()).split()[1]
-    await reader.read()
-    writer.close()
-    with pytest.MonkeyPatch.context():
-        await writer.wait_closed()
+    try:
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        status = (await reader.readline()).split()[1]
+        await reader.read()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
     assert status == b"200"
     return str(dict(pair[0] for pair in shown["subject"])["commonName"])
 
