@@ -16,7 +16,7 @@ from octavo.server import docs_pages, errors, openapi_document
 from octavo.server.access_log import AccessLog, hidden_paths
 from octavo.server.api_keys import ApiKeys, api_keys
 from octavo.server.errors import UnexpectedErrors
-from octavo.server.middleware import BodySizes, HeadAsGet, Load, RequestIds, RootPath
+from octavo.server.middleware import Admission, BodySizes, HeadAsGet, Load, RequestIds, RootPath
 from octavo.server.state import ServerState
 
 ENDPOINTS = (
@@ -67,6 +67,7 @@ def routes(app: FastAPI) -> list[tuple[str, list[str]]]:
 
 def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
     """From the inside out: each is around those before it."""
+    app.add_middleware(Admission, state=app.state.server)
     if limit := environment.http_max_request_body_size():
         app.add_middleware(BodySizes, limit_bytes=limit)
     if keys := api_keys(options):

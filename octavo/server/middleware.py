@@ -1,15 +1,21 @@
-"""Middleware, as plain ASGI: a proxy's prefix, request ids in and out, HEAD as GET, the size of bodies, the count of requests for /load."""
+"""Middleware, as plain ASGI: a proxy's prefix, request ids in and out, HEAD as GET, bodies' sizes, a full queue, the count for /load."""
 
 import re
 import uuid
 
+from starlette._utils import get_route_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.errors import OverloadedError
 from octavo.server.errors import BodyTooLargeError, info_of, response_of
 from octavo.server.state import ServerState
 
 # printable and without a space, so that an id ends no header and no line of a log
 _VALID_ID = re.compile(rb"[!-~]{1,256}")
+
+
+# what takes a place in the engine's queue
+GENERATING = frozenset(("/v1/chat/completions", "/v1/chat/completions/batch", "/v1/completions", "/invocations"))
 
 
 class RequestIds:
@@ -99,6 +105,24 @@ class BodySizes:
             f"the request's body is larger than {self._limit} bytes",
             "send less, or start the server with a larger OCTAVO_HTTP_MAX_REQUEST_BODY_SIZE",
         )
+
+
+class Admission:
+    """When the queue is full a request is refused before its body is read: that, and making tokens of it, is most of its cost."""
+
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self._app = app
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        llm = self._state.llm
+        if llm is not None and scope.get("method") == "POST" and get_route_path(scope) in GENERATING:
+            try:
+                llm.check_admission()
+            except OverloadedError as error:
+                await response_of(info_of(error))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class Load:

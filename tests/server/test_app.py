@@ -95,6 +95,30 @@ async def test_ping_is_health(tokenizer: Tokenizer) -> None:
         assert [(await served.http.request(m, "/ping")).status_code for m in ("GET", "POST")] == [503, 503]
 
 
+async def test_H7_a_full_queue_refuses_at_once_without_reading(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    from octavo.server import body
+
+    read: list[int] = []
+    original = body._check_shape
+    monkeypatch.setattr(body, "_check_shape", lambda data: read.append(len(data)) or original(data))
+    async with in_process(tokenizer, max_num_seqs=1, max_num_queued_requests=2) as served:
+        served.client.gate.clear()
+        asking = [asyncio.ensure_future(served.post("/v1/chat/completions", messages=MESSAGES)) for _ in range(3)]
+        while len(served.engine.running) < 3:
+            await asyncio.sleep(0)
+        read.clear()
+        refused = await asyncio.gather(*(served.post("/v1/completions", prompt="x" * 1000) for _ in range(500)))
+        assert {(answer.status_code, answer.headers["retry-after"]) for answer in refused} == {(503, "1")}
+        assert refused[0].json()["error"]["type"] == "ServiceUnavailableError"
+        assert read == []
+        assert (await served.http.get("/v1/models")).status_code == 200
+        served.client.gate.set()
+        assert [answer.status_code for answer in await asyncio.gather(*asking)] == [200] * 3
+        assert (await served.post("/v1/completions", prompt="x")).status_code == 200
+
+
 # --- errors
 
 
