@@ -116,7 +116,8 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         llm = self._state.llm
-        if llm is not None and scope.get("method") == "POST" and get_route_path(scope) in GENERATING:
+        has_limit = llm is not None and llm.config.scheduler.max_num_queued_requests is not None
+        if llm is not None and has_limit and scope.get("method") == "POST" and get_route_path(scope) in GENERATING:
             try:
                 llm.check_admission()
             except OverloadedError as error:

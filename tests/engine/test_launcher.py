@@ -107,7 +107,7 @@ def test_a_signal_from_outside_does_not_end_a_child_and_its_parent_does(sleeper:
         wait_for_file(tmp_path / "up", child)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             os.kill(child.pid, number)
-        assert not select.select([child.life], [], [], 0.5)[0]
+        assert not select.select([child.life], [], [], 1.5)[0]
         child.terminate()
         assert select.select([child.life], [], [], 5.0)[0]
         assert child.death().endswith(f"ended with exit status {128 + signal.SIGTERM}")
