@@ -86,6 +86,11 @@ def names_trace_service() -> bool:
     return bool(os.environ.get("OTEL_SERVICE_NAME")) or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
 
 
+def engine_pulse_timeout_s() -> float:
+    """Seconds without a sign of life after which a process of the engine is killed, and its clients told; 0 = never. Default: 20."""
+    return number("ENGINE_PULSE_TIMEOUT_S", 20.0)
+
+
 def is_offline() -> bool:
     """HF_HUB_OFFLINE: nothing may be fetched."""
     return (os.environ.get("HF_HUB_OFFLINE") or "").strip().lower() in _ON
@@ -401,6 +406,7 @@ VARIABLES: Mapping[str, Callable[[], Any]] = {
     "CPU_OMP_THREADS_BIND": cpu_threads_bind,
     "CPU_NUM_OF_RESERVED_CPU": cpu_num_reserved,
     "ENGINE_READY_TIMEOUT_S": engine_ready_timeout_s,
+    "ENGINE_PULSE_TIMEOUT_S": engine_pulse_timeout_s,
     "WORKER_SHUTDOWN_TIMEOUT_SECONDS": worker_shutdown_timeout_s,
     "ENABLE_V1_MULTIPROCESSING": in_one_process,
     "WORKER_MULTIPROC_METHOD": multiprocessing_method,

@@ -35,6 +35,7 @@ class ServerState:
     http_metrics: HttpMetrics = field(default_factory=HttpMetrics)
     process_metrics: ProcessMetrics = field(default_factory=ProcessMetrics)
     fingerprint: str | None = None
+    load: int = 0  # requests that are being answered, if they are counted
     request_log: RequestLog = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,8 +5,9 @@ import socket
 
 import pytest
 
-from octavo.server.app import api_keys, create_app
-from octavo.server.run import address
+from octavo.server.api_keys import api_keys
+from octavo.server.app import create_app
+from octavo.server.listener import Listener
 from octavo.text.tokenizer import Tokenizer
 from tests.server.serving import in_process
 
@@ -55,9 +56,9 @@ async def test_answers_are_logged(tokenizer: Tokenizer, monkeypatch: pytest.Monk
 def test_the_address_that_others_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("0.0.0.0", 0)) as listener:
         port = listener.getsockname()[1]
-        assert address(listener) == f"http://127.0.0.1:{port}"
+        assert Listener(listener).address() == f"http://127.0.0.1:{port}"
         monkeypatch.setenv("VLLM_HOST_IP", "10.1.2.3")
-        assert address(listener) == f"http://10.1.2.3:{port}"
+        assert Listener(listener).address() == f"http://10.1.2.3:{port}"
 
 
 def test_several_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,7 +334,7 @@ def _prompts(value: Any) -> list[Prompt]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, list) and value:
-        if all(isinstance(v, int) and not isinstance(v, bool) for v in value):
+        if set(map(type, value)) == {int}:
             return [value]
         if all(isinstance(v, str) for v in value) or all(isinstance(v, list) for v in value):
             if len(value) > (limit := environment.max_completion_prompts()):
