@@ -28,6 +28,7 @@ class Request:
     planned: tokens computed when all outstanding steps have run, drafts included. Decides grants.
     confirmed: tokens computed according to results. Decides what a window lets go.
     limit: it ends with so many tokens at the latest.
+    overtaken: how many who came later began while this one waited for room.
     sampled_step: the newest step planned that samples for this row; -1 = none since the row began.
     """
 
@@ -46,6 +47,7 @@ class Request:
         "num_prompt",
         "order",
         "outstanding",
+        "overtaken",
         "pending",
         "planned",
         "prompt_logprobs_told",
@@ -73,6 +75,7 @@ class Request:
         self.num_cached: int | None = None  # prompt tokens found in the cache at the first start; None until then
         self.has_told_cached = False
         self.prompt_logprobs_told = 1  # positions before this are done; position 0 has none
+        self.overtaken = 0
         self.failed_at = -1  # known tokens when a step failed under it
         self.is_ended = False
         self.start = Start(0)
@@ -86,6 +89,10 @@ class Request:
         self.planned = self.confirmed = self.pending = self.outstanding = 0
         self.sampled_step = -1
         self.proposals: list[int] = []
+
+    @property
+    def has_run(self) -> bool:
+        return self.num_cached is not None
 
     @property
     def reads_prefix_cache(self) -> bool:
