@@ -31,6 +31,18 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_content_format: str
     trust_special_tokens_in_content: bool
     disable_sliding_window: bool
+    num_tokens: int | None = None  # told by the front end's tokenizer: ids from here on have no text and are never sampled; None = no such
+
+    def with_tokens_of(self, size: int | None) -> "ModelConfig":
+        """The same with a tokenizer of so many ids: a model's vocabulary may be padded. A token that ends a text counts, whatever it is."""
+        if size is None:
+            return self
+        return msgspec.structs.replace(self, num_tokens=min(self.vocab_size, max(size, *(token + 1 for token in self.eos_token_ids), 1)))
+
+    @property
+    def sampled_ids(self) -> int:
+        """Token ids below this can be sampled."""
+        return self.vocab_size if self.num_tokens is None else self.num_tokens
 
 
 class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from octavo import environment
 from octavo.config.config import Config
 from octavo.config.options import Options
@@ -80,6 +82,9 @@ class AsyncLLM:
             self.tokenizer = await self._in_thread(Tokenizer.load, model.tokenizer_path)
         if self.tokenizer is not None and model.chat_template is not None:
             self.tokenizer.chat_template = model.chat_template
+        if self.tokenizer is not None:
+            model = model.with_tokens_of(len(self.tokenizer))
+            self.config = msgspec.structs.replace(self.config, model=model)
         if self._client is None:
             self._client = AsyncEngineClient()
         facts = await self._client.start(self.config)
@@ -198,7 +203,7 @@ class AsyncLLM:
         if room < 1:
             raise too_long(self.facts.max_model_len, len(encoded.token_ids))
         search = BeamSearch(encoded.token_ids, params, self.config.model.eos_token_ids, min(params.max_tokens, room))
-        sampling = search.sampling_params(self.config.model.vocab_size)
+        sampling = search.sampling_params(self.config.model.sampled_ids)
         self.inputs.prepare(request_id, encoded, sampling, priority=priority, is_internal=True)  # what is wrong with the first round
         return partial(self._search, search, encoded, sampling, request_id, priority)
 

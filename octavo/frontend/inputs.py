@@ -132,7 +132,7 @@ class InputProcessor:
         """
         self._check_params(params, priority, is_internal)
         ids = self._truncated(prompt.token_ids, params)
-        num_prompt = self._check_prompt(ids)
+        num_prompt = self.check_prompt(ids, params.max_tokens)
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
         seed = (params.seed if params.seed is not None else self._draw_seed()) & SEED_MASK
@@ -168,7 +168,7 @@ class InputProcessor:
                 "start with --scheduling-policy priority",
                 "priority",
             )
-        params.check_vocabulary(self.model.vocab_size, -1 if is_internal else self.model.max_logprobs)
+        params.check_vocabulary(self.model.sampled_ids, -1 if is_internal else self.model.max_logprobs)
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
@@ -178,7 +178,7 @@ class InputProcessor:
         if keep is None:
             return ids
         if keep == -1:
-            keep = max(1, self.max_model_len - (params.max_tokens or 1))
+            keep = max(1, self.max_model_len - (1 if params.max_tokens is None else params.max_tokens))
         if keep > self.max_model_len:
             raise RequestError(
                 f"truncate_prompt_tokens is {keep}, more than the context of {self.max_model_len} tokens",
@@ -186,7 +186,8 @@ class InputProcessor:
             )
         return ids[-keep:]
 
-    def _check_prompt(self, ids: list[int]) -> int:
+    def check_prompt(self, ids: list[int], max_tokens: int | None) -> int:
+        """The number of tokens in a prompt. Raises RequestError for one that is empty or too long, or holds what is no token."""
         if not ids:
             raise RequestError("the prompt is empty", "send at least one token", "prompt")
         lowest, highest = min(ids), max(ids)
@@ -196,7 +197,7 @@ class InputProcessor:
         count = len(ids)
         if count > self.max_model_len:
             raise too_long(self.max_model_len, count)
-        if count == self.max_model_len:
+        if count == self.max_model_len and max_tokens != 0:
             raise RequestError(
                 f"This model's maximum context length is {self.max_model_len} tokens. Your prompt contains {count} input tokens, "
                 "which leaves no room for an output token.",
@@ -210,7 +211,7 @@ class InputProcessor:
         result = copy.copy(params)
         result.n = 1
         result.seed = None
-        room = max(1, self.max_model_len - num_prompt)
+        room = self.max_model_len - num_prompt
         result.max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
         result.min_tokens = min(params.min_tokens, result.max_tokens)
         if params.bad_words:

@@ -5,6 +5,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from octavo.config.config import Config
 from octavo.config.options import Options, option_names
 from octavo.config.resolve import resolve
@@ -83,11 +85,13 @@ class LLM:
         return self
 
     def _begin(self, config: Config, client: EngineClient, tokenizer: Tokenizer | None) -> None:
-        self.config = config
         if tokenizer is None and not config.model.skip_tokenizer_init:
             tokenizer = Tokenizer.load(config.model.tokenizer_path)
         if tokenizer is not None and config.model.chat_template is not None:
             tokenizer.chat_template = config.model.chat_template
+        if tokenizer is not None:
+            config = msgspec.structs.replace(config, model=config.model.with_tokens_of(len(tokenizer)))
+        self.config = config
         self._tokenizer = tokenizer
         self._client = client
         self.facts: EngineFacts = client.start(config)
@@ -307,7 +311,7 @@ class LLM:
 
     def _advance(self, searches: list[BeamSearch]) -> None:
         """One token more for each search, all of them in one batch."""
-        vocabulary = self.config.model.vocab_size
+        vocabulary = self.config.model.sampled_ids
         batches = [
             [
                 self._inputs.prepare(str(next(self._names)), EncodedPrompt(tokens), search.sampling_params(vocabulary), is_internal=True)

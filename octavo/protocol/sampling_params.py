@@ -144,8 +144,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             raise _wrong("min_p", f"min_p must be in [0, 1], not {self.min_p}")
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
             raise _wrong("seed", f"seed must fit in 64 bits, not {self.seed}")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise _wrong("max_tokens", f"max_tokens must be at least 1, not {self.max_tokens}")
+        if self.max_tokens is not None and self.max_tokens < (1 if self.prompt_logprobs is None else 0):
+            scoring = "; 0 asks for prompt_logprobs alone" if self.max_tokens == 0 else ""
+            raise _wrong("max_tokens", f"max_tokens must be at least 1, not {self.max_tokens}{scoring}")
         if self.min_tokens < 0:
             raise _wrong("min_tokens", f"min_tokens must be at least 0, not {self.min_tokens}")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:

@@ -68,7 +68,7 @@ class Step:
         end = position + granted
         index = len(self._rows)
         drafts = end - total if end > total else 0
-        is_sample = end >= total
+        is_sample = end >= total and not request.only_reads
         self.requests.append(request)
         self._rows.append(request.row)
         self.epochs.append(request.epoch)

@@ -95,6 +95,16 @@ class Request:
         return self.num_cached is not None
 
     @property
+    def only_reads(self) -> bool:
+        """It asks for nothing but its prompt's log-probabilities: the prompt is computed, and nothing sampled."""
+        return self.limit == self.num_prompt
+
+    @property
+    def most_computed(self) -> int:
+        """Tokens that are computed at the most: the last one sampled is not."""
+        return max(self.num_prompt, self.limit - 1)
+
+    @property
     def reads_prefix_cache(self) -> bool:
         """A hit skips the computation that prompt log-probabilities come from."""
         if self.sampling.skip_reading_prefix_cache:

@@ -158,7 +158,7 @@ class Scheduler:
             request = running[visited]
             visited += 1
             total = request.known + request.pending
-            if total >= request.limit:  # it ends with a sample that is on its way
+            if total >= request.limit and request.planned >= request.known:  # it ends with what is on its way
                 continue
             want = total - request.planned
             if want == 1:
@@ -312,10 +312,12 @@ class Scheduler:
             kept = 0
             if step.samples[index]:
                 kept, verdict = self._gain(request, tokens[first:at])
+            elif request.only_reads and request.confirmed >= request.num_prompt:
+                verdict = FinishReason.LENGTH, None
             certain = request.confirmed if request.confirmed < request.known else request.known
             if certain >= (request.tables.indexed + 1) * size:
                 self.cache.write(request.tables, request.tokens, certain)
-            if kept or index in prompt_logprobs:
+            if kept or index in prompt_logprobs or verdict is not None:
                 output = EngineOutput(request.id, tokens[first : first + kept])
                 if logprobs is not None:
                     output.logprobs = logprobs.of(index, kept)

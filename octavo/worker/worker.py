@@ -135,6 +135,7 @@ class Worker:
         return Pipeline(
             num_rows=self._config.scheduler.max_num_seqs,
             vocab_size=model.vocab_size,
+            num_tokens=model.sampled_ids,
             logprobs_mode=model.logprobs_mode,
             mode=self._config.device.op_implementations,
             device=self._device.kind,

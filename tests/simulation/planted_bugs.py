@@ -477,6 +477,26 @@ def aborted_request_is_admitted(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
+def prompt_alone_is_sampled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Request, "only_reads", False)
+
+
+@bug
+def prompt_alone_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """Its rest, after a first chunk, counts as on its way."""
+    original = Scheduler._plan_running
+
+    def hasty(self: Scheduler, step: Step) -> bool:
+        passed = [request for request in self.running if request.only_reads]
+        self.running = [request for request in self.running if not request.only_reads]
+        has_preempted = original(self, step)
+        self.running = sorted([*self.running, *passed], key=lambda request: request.order)
+        return has_preempted
+
+    patch.setattr(Scheduler, "_plan_running", hasty)
+
+
+@bug
 def prompt_logprobs_are_told_twice(patch: pytest.MonkeyPatch) -> None:
     original = logprobs_module.untold
     patch.setattr(scheduler_module, "untold", lambda chunk, told: original(chunk, 0))

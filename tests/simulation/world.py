@@ -208,15 +208,16 @@ class Schedule:
         shared = rng.randint(longest // 2 if self.is_burst else 0, longest) if self.is_burst or rng.random() < 0.7 else 0
         prompt = rng.choice(stems)[:shared]
         prompt = prompt + [rng.randrange(VOCABULARY) for _ in range(rng.randint(0 if prompt else 1, max(1, min(8, longest - len(prompt)))))]
-        prompt = prompt[:longest]
-        max_tokens = rng.choice([1, 4, 8, 16, None])
+        only_reads = rng.random() < 0.06
+        prompt = (prompt + [1] * (rng.random() < 0.3))[: longest + 1] if only_reads else prompt[:longest]
+        max_tokens = 0 if only_reads else rng.choice([1, 4, 8, 16, None])
         sampling = SamplingParams(
             max_tokens=max_tokens,
             min_tokens=rng.choice([0, 0, 3]) if max_tokens is None or max_tokens >= 3 else 0,
             stop_token_ids=[rng.randrange(1, VOCABULARY)] if rng.random() < 0.15 else None,
             repetition_detection=RepetitionDetectionParams(2, 1, 2) if rng.random() < 0.15 else None,
             skip_reading_prefix_cache=True if rng.random() < 0.05 else None,
-            prompt_logprobs=0 if rng.random() < 0.06 else None,
+            prompt_logprobs=0 if only_reads or rng.random() < 0.06 else None,
             logprobs=1 if rng.random() < 0.1 else None,
             output_kind=RequestOutputKind.DELTA,
         )

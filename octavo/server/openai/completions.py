@@ -60,11 +60,6 @@ class Completions:
         for prompt in self._prompts:
             prompt.cache_salt = self._body.cache_salt
 
-    @property
-    def _generates(self) -> bool:
-        """max_tokens=0 asks for the prompt alone: its text, or its log-probabilities."""
-        return self._body.max_tokens != 0
-
     async def start(self) -> tuple[list[RequestStream], list[AsyncIterator[RequestOutput]]]:
         """Hand the prompts to the engine; the streams to close, and what to read."""
         body = self._body
@@ -74,6 +69,8 @@ class Completions:
             return [], [serving.single(search) for search in searches]
         params = self._params()
         if params is None:
+            for prompt in self._prompts:
+                self._llm.inputs.check_prompt(prompt.token_ids, body.max_tokens)
             return [], [_prompt_alone(self.id, p, body.n) for p in self._prompts]
         streams: list[RequestStream] = []
         try:
@@ -91,12 +88,12 @@ class Completions:
         prompt_logprobs = body.prompt_logprobs
         if body.echo and body.logprobs is not None:
             prompt_logprobs = max(body.logprobs, prompt_logprobs or 0) if -1 not in (body.logprobs, prompt_logprobs) else -1
-        if not self._generates and prompt_logprobs is None:
+        if body.max_tokens == 0 and prompt_logprobs is None:
             if not body.echo:
                 raise RequestError("max_tokens must be at least 1", "0 is for echo or prompt_logprobs", "max_tokens")
             return None
         defaults = self._llm.config.model.default_sampling
-        return serving.sampling_params(body, defaults, body.max_tokens or 1, body.logprobs, prompt_logprobs)
+        return serving.sampling_params(body, defaults, body.max_tokens, body.logprobs, prompt_logprobs)
 
     # --- whole
 
@@ -117,7 +114,7 @@ class Completions:
             num_cached += last.num_cached_tokens or 0
             for each in last.outputs:
                 choices.append(self._choice(number, last, each))
-                num_tokens += len(each.token_ids) if self._generates else 0
+                num_tokens += len(each.token_ids)
         reply = Completion(
             self.id, self._created, self._model, choices, self._state.fingerprint, usage=self._usage(num_prompt, num_tokens, num_cached)
         )
@@ -130,19 +127,18 @@ class Completions:
             text = self._prompt_text(number)
             if body.logprobs is not None:
                 logprobs.add_prompt(self._pieces_of_prompt(number), last)
-        if self._generates:
-            text += output.text
-            if body.logprobs is not None and output.logprobs is not None:
-                logprobs.add(output.token_ids, output.logprobs, body.logprobs)
+        text += output.text
+        if body.logprobs is not None and output.logprobs is not None:
+            logprobs.add(output.token_ids, output.logprobs, body.logprobs)
         return CompletionChoice(
             index=number * body.n + output.index,
             text=text,
             logprobs=None if body.logprobs is None else logprobs.take(),
-            finish_reason=output.finish_reason if self._generates else "length",
-            stop_reason=output.stop_reason if self._generates else None,
+            finish_reason=output.finish_reason,
+            stop_reason=output.stop_reason,
             prompt_logprobs=None if body.prompt_logprobs is None else prompt_logprobs_of(last),
             prompt_token_ids=last.prompt_token_ids if body.return_token_ids else None,
-            token_ids=None if not body.return_token_ids else output.token_ids if self._generates else [],
+            token_ids=output.token_ids if body.return_token_ids else None,
         )
 
     # --- in pieces
@@ -171,14 +167,12 @@ class Completions:
             choice.has_begun = True
             if body.echo:
                 chunks.append(self._echo(number, index, output, choice))
-        if self._generates:
-            choice.add(new, body.logprobs)
-            if new.text:
-                chunks.append(self._chunk(number, choice, self._piece(index, new.text, choice)))
+        choice.add(new, body.logprobs)
+        if new.text:
+            chunks.append(self._chunk(number, choice, self._piece(index, new.text, choice)))
         if new.finish_reason is not None:
             piece = self._piece(index, "", choice)
-            piece.finish_reason = new.finish_reason if self._generates else "length"
-            piece.stop_reason = new.stop_reason if self._generates else None
+            piece.finish_reason, piece.stop_reason = new.finish_reason, new.stop_reason
             chunks.append(self._chunk(number, choice, piece))
         return chunks
 

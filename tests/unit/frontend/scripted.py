@@ -125,7 +125,9 @@ class ScriptedEngine:
         is_first = not each.made
         output = EngineOutput(request.request_id)
         end = self.tokenizer.eos_token_id
-        for _ in range(self.per_step):
+        if sampling.max_tokens == 0:
+            output.finish_reason = FinishReason.LENGTH
+        for _ in range(self.per_step if sampling.max_tokens else 0):
             token = each.script[len(each.made)] if len(each.made) < len(each.script) else end
             each.made.append(token)
             output.token_ids.append(token)

@@ -431,6 +431,23 @@ def test_logprobs_are_cut_by_row_and_prompt_logprobs_told_once() -> None:
     assert unpack(outputs[0].logprobs.ids).tolist() == [9]
 
 
+def test_a_prompt_that_is_only_scored_may_fill_the_context_and_is_not_sampled() -> None:
+    scheduler = make(num_blocks=9, max_model_len=32, max_num_batched_tokens=31)
+    scheduler.add(request("a", 32, prompt_logprobs=0, max_tokens=0))
+    first = scheduler.plan()
+    assert first is not None
+    assert scheduler.plan() is not None  # its last token, before the first result is here
+    assert scheduler.plan() is None
+    assert not any(unpack(step.plan([]).samples).any() for step in scheduler._outstanding)
+    row, epoch = first.new_rows[0].row, first.new_rows[0].epoch
+    outputs = scheduler.update(result(first, prompt_logprobs=[PromptLogprobChunk(row, epoch, 1, columns(list(range(2, 33))))]))
+    assert [output.finish_reason for output in outputs] == [None]
+    (last,) = scheduler.update(result(scheduler._outstanding[0].plan([])))
+    assert (last.token_ids, last.finish_reason) == ([], FinishReason.LENGTH)
+    assert not scheduler.has_work
+    assert scheduler.cache.pool.usage == 0
+
+
 def columns(ids: list[int]) -> LogprobColumns:
     return LogprobColumns(pack([1] * len(ids)), pack(ids), pack_floats([-1.0] * len(ids)), pack([1] * len(ids)))
 
