@@ -484,16 +484,15 @@ def prompt_alone_is_sampled(patch: pytest.MonkeyPatch) -> None:
 @bug
 def prompt_alone_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     """Its rest, after a first chunk, counts as on its way."""
-    original = Scheduler._plan_running
+    original = Scheduler._visit
 
-    def hasty(self: Scheduler, step: Step) -> bool:
+    def hasty(self: Scheduler, step: Step) -> None:
         passed = [request for request in self.running if request.only_reads]
         self.running = [request for request in self.running if not request.only_reads]
-        has_preempted = original(self, step)
+        original(self, step)
         self.running = sorted([*self.running, *passed], key=lambda request: request.order)
-        return has_preempted
 
-    patch.setattr(Scheduler, "_plan_running", hasty)
+    patch.setattr(Scheduler, "_visit", hasty)
 
 
 @bug
