@@ -15,8 +15,9 @@ from tests.server.real_server import GAUGES
 
 CROWD = 24  # connections at a time
 
-# one row for each of eight long requests, and blocks for about two and a half of them
-TIGHT = ("--dtype", "float32", "--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--block-size", "16", "--num-gpu-blocks-override", "82")
+# eight rows of up to 512 tokens, and blocks for 560 tokens of them together
+TIGHT = ("--dtype", "float32", "--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--block-size", "16", "--max-model-len", "512")
+TIGHT = (*TIGHT, "--num-gpu-blocks-override", "36")
 
 
 @contextlib.asynccontextmanager
