@@ -266,10 +266,23 @@ def test_f13_health_is_answered_while_a_prompt_of_5_mb_is_read(scripted: Server)
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_f14_null_is_as_good_as_absent(scripted: Server, path: str) -> None:
     prompt: dict[str, Any] = {"messages": MESSAGES} if path == CHAT else {"prompt": "say p"}
-    names = ["stop", "logit_bias", "seed", "n", "max_tokens", "temperature", "top_p", "top_k", "stream", "stream_options", "logprobs", "user"]
+    names = [
+        "stop",
+        "logit_bias",
+        "seed",
+        "n",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "stream",
+        "stream_options",
+        "logprobs",
+        "user",
+    ]
     names += ["presence_penalty", "frequency_penalty", "response_format", "stop_token_ids", "bad_words", "min_tokens", "echo", "ignore_eos"]
     names += ["tools", "tool_choice", "top_logprobs", "max_completion_tokens", "metadata", "suffix", "best_of", "priority", "cache_salt"]
-    for body in ({name: None for name in names}, *({name: None} for name in names)):
+    for body in (dict.fromkeys(names), *({name: None} for name in names)):
         answer = scripted.ask(path, **prompt, **{"temperature": 0, **body}, allowed_token_ids=None)
         if "temperature" not in body:
             assert text_of(answer["choices"][0]) == "plain words, no more"

@@ -56,8 +56,12 @@ def preemptions(server: Server) -> float:
     [{}, {"prompt_logprobs": 1, "logprobs": 2, "prompt": "a long prompt of several chunks " * 3, "max_tokens": 40}],
     ids=["h1", "h2"],
 )
-@pytest.mark.parametrize("penalties", [{}, {"presence_penalty": 0.5, "frequency_penalty": 0.3, "repetition_penalty": 1.2}], ids=["", "penalties"])
-def test_h1_h2_a_preempted_request_is_answered_as_if_it_had_been_alone(tight: Server, changes: dict[str, Any], penalties: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "penalties", [{}, {"presence_penalty": 0.5, "frequency_penalty": 0.3, "repetition_penalty": 1.2}], ids=["", "penalties"]
+)
+def test_h1_h2_a_preempted_request_is_answered_as_if_it_had_been_alone(
+    tight: Server, changes: dict[str, Any], penalties: dict[str, float]
+) -> None:
     """Prompt log-probabilities and penalties tell where the worker believes that the prompt ends."""
     bodies = [body(number, **changes, **penalties, cache_salt="alone") for number in range(8)]
     for number, each in enumerate(bodies):
@@ -163,7 +167,9 @@ async def test_h6_preemption_for_priority_50_times_over(tight: Server) -> None:
 async def test_h7_a_full_queue_refuses_and_says_when_to_come_again(tight: Server) -> None:
     async with httpx.AsyncClient(base_url=tight.url, timeout=120, limits=httpx.Limits(max_connections=None)) as http:
         responses = await asyncio.gather(*(http.post(COMPLETIONS, json=body(n, prompt=f"{n}", max_tokens=20)) for n in range(500)))
-        streams = await asyncio.gather(*(http.post(COMPLETIONS, json=body(n, prompt=f"{n}", max_tokens=20, stream=True)) for n in range(100)))
+        streams = await asyncio.gather(
+            *(http.post(COMPLETIONS, json=body(n, prompt=f"{n}", max_tokens=20, stream=True)) for n in range(100))
+        )
     for answers in (responses, streams):
         statuses = [response.status_code for response in answers]
         assert set(statuses) == {200, 503}
