@@ -1,6 +1,8 @@
 """Writes the reference pages that are made from code: options, API fields, metrics, models. `make docs` runs it; a test compares."""
 
+import json
 import sys
+import typing
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import msgspec
 from octavo import plugins
 from octavo.config.options import Options, ServerOptions
 from octavo.protocol.sampling_params import SamplingParams
+from octavo.server import errors, tokenize
+from octavo.server.openai import models, protocol, reply
 
 HERE = Path(__file__).parent
 
@@ -51,7 +55,57 @@ def models_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page}
+def api_page() -> str:
+    lines = [
+        "# Fields of the HTTP API",
+        "",
+        "Made from the code. [The API](../api.md) says what they do together. A batch of conversations has the fields of a chat.",
+    ]
+    for title, body in REQUESTS.items():
+        lines += ["", f"## {title}", "", "| field | default | |", "|---|---|---|"]
+        for name, field in sorted(body.model_fields.items()):
+            default = "required" if field.is_required() else f"`{json.dumps(field.get_default(call_default_factory=True))}`"
+            lines.append(f"| `{name}` | {default} | {field.description or ''} |")
+        if body.later:
+            lines += ["", "Refused by name until their features exist: " + ", ".join(f"`{name}`" for name in sorted(body.later)) + "."]
+    for title, kind in REPLIES.items():
+        lines += ["", f"## {title}", ""]
+        for part in _parts(kind):
+            lines.append(f"- `{part.__name__}`: " + ", ".join(f"`{f.encode_name}`" for f in msgspec.structs.fields(part)))
+    return "\n".join(lines) + "\n"
+
+
+def _parts(reply: type) -> list[type]:
+    """A reply and the structs in it, each once, in the order in which they occur."""
+    found = [reply]
+    for part in found:
+        for hint in typing.get_type_hints(part).values():
+            stack = [hint]
+            while stack:
+                kind = stack.pop()
+                stack += reversed(typing.get_args(kind))
+                if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
+                    found.append(kind)
+    return found
+
+
+REQUESTS: dict[str, type[protocol.Body]] = {
+    "POST /v1/chat/completions": protocol.ChatRequest,
+    "POST /v1/completions": protocol.CompletionRequest,
+    "POST /tokenize, a text": tokenize.TokenizeTextRequest,
+    "POST /tokenize, a conversation": tokenize.TokenizeChatRequest,
+    "POST /detokenize": tokenize.DetokenizeRequest,
+}
+REPLIES: dict[str, type] = {
+    "An answer of /v1/chat/completions": reply.ChatCompletion,
+    "A chunk of a chat": reply.ChatChunk,
+    "An answer of /v1/completions, and a chunk of one": reply.Completion,
+    "An answer of /v1/models": models.ModelList,
+    "An answer of /tokenize": tokenize.Tokenized,
+    "An answer of /detokenize": tokenize.Detokenized,
+    "An error": errors.ErrorBody,
+}
+PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page, "api.md": api_page}
 
 
 def main() -> int:

@@ -58,6 +58,17 @@ def max_stop_strings() -> int:
     return int(read("MAX_STOP_STRINGS", "4") or 4)
 
 
+def server_dev_mode() -> bool:
+    """Offer the development endpoints, which nobody but the operator should reach."""
+    return flag("SERVER_DEV_MODE")
+
+
+def shown() -> dict[str, str]:
+    """The variables of ours that are set; those that may hold a secret without their values."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith(("OCTAVO_", "VLLM_"))}
+    return {name: "(set)" if any(w in name for w in ("KEY", "TOKEN", "SECRET", "PASSWORD")) else value for name, value in ours.items()}
+
+
 def keep_alive_on_engine_death() -> bool:
     """Let the server live on (answering 503) when the engine's process has died, instead of exiting with 1."""
     return flag("KEEP_ALIVE_ON_ENGINE_DEATH")

@@ -46,6 +46,7 @@ _SCHEDULER: dict[str, Any] = {
     "watermark": 0.0,
     "overlapped": True,
     "max_num_queued_requests": None,
+    "max_num_queued_tokens": None,
     "stream_interval": 1,
 }
 _DEVICE: dict[str, Any] = {"device": "cpu", "threads": 1, "attention_backend": None, "op_implementations": "fast"}

@@ -66,6 +66,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     watermark: float
     overlapped: bool  # plan step n+1 while n computes
     max_num_queued_requests: int | None
+    max_num_queued_tokens: int | None  # prompt tokens
     stream_interval: int
 
 

@@ -250,6 +250,7 @@ def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons
         watermark=options.watermark,
         overlapped=options.async_scheduling is not False,
         max_num_queued_requests=options.max_num_queued_reqs,
+        max_num_queued_tokens=options.max_num_queued_tokens,
         stream_interval=options.stream_interval,
     )
 

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -156,6 +156,7 @@ class AsyncLLM:
         await self._ready()
         self.check_admission(params.n)
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt, add_special_tokens)
+        self.check_admission(params.n, len(encoded.token_ids))
         request = self.inputs.prepare(
             request_id,
             encoded,
@@ -184,7 +185,14 @@ class AsyncLLM:
             raise RequestError("chat needs a tokenizer, and this engine has none", "leave --skip-tokenizer-init away", "messages")
         work = partial(render_chat, self.tokenizer, self.config.model, messages, **arguments)
         size = sum(len(str(m.get("content", ""))) for m in messages if isinstance(m, dict))
-        return work() if size <= LONG_TEXT else await self._in_thread(work)
+        is_ours = arguments.get("chat_template") is None and not arguments.get("variables")  # else it may run for as long as it is let
+        return work() if is_ours and size <= LONG_TEXT else await self._in_thread(work)
+
+    async def decode(self, token_ids: list[int]) -> str:
+        """The text of token ids, special tokens included. Raises RequestError for an id outside the vocabulary."""
+        await self._ready()
+        text: str = await self._in_thread(self.inputs.decode, token_ids)
+        return text
 
     async def beam_search(
         self, prompt: Prompt | EncodedPrompt, params: BeamSearchParams, request_id: str, *, priority: int = 0
@@ -199,6 +207,7 @@ class AsyncLLM:
         await self._ready()
         self.check_admission()
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt)
+        self.check_admission(params.beam_width, len(encoded.token_ids))
         room = self.facts.max_model_len - len(encoded.token_ids)
         if room < 1:
             raise too_long(self.facts.max_model_len, len(encoded.token_ids))
@@ -240,17 +249,26 @@ class AsyncLLM:
             self._tell_aborts(self._outputs.fail_all(error))
             self._note_idle()
 
-    def check_admission(self, n: int = 1) -> None:
-        """Raise OverloadedError if the queue has no room for n more sequences."""
-        limit = self.config.scheduler.max_num_queued_requests
-        if limit is None:
-            return
-        queued = max(self._num_waiting, self._outputs.num_unfinished - self.config.scheduler.max_num_seqs)
-        free_places = max(0, self.config.scheduler.max_num_seqs - self._outputs.num_unfinished)
-        if max(0, queued) + max(0, n - free_places) > limit:
-            if self.metrics is not None:
-                self.metrics.record_rejection()
-            raise OverloadedError(f"{queued} requests wait already, and the queue holds {limit}", "try again later")
+    def check_admission(self, n: int = 1, num_tokens: int = 0) -> None:
+        """Raise OverloadedError if the queue has no room for n more sequences of a prompt of num_tokens.
+
+        While no prompt waits any one is let in, or one longer than --max-num-queued-tokens could never be answered.
+        """
+        scheduler = self.config.scheduler
+        if (limit := scheduler.max_num_queued_requests) is not None:
+            queued = max(self._num_waiting, self._outputs.num_unfinished - scheduler.max_num_seqs)
+            free_places = max(0, scheduler.max_num_seqs - self._outputs.num_unfinished)
+            if max(0, queued) + max(0, n - free_places) > limit:
+                self._reject("max_num_queued_reqs", f"{queued} requests wait already, and the queue holds {limit}")
+        if (limit := scheduler.max_num_queued_tokens) is not None:
+            tokens = self._outputs.num_queued_tokens
+            if tokens and tokens + n * num_tokens > limit:
+                self._reject("max_num_queued_tokens", f"{tokens} prompt tokens wait already, and the queue holds {limit}")
+
+    def _reject(self, reason: str, fact: str) -> NoReturn:
+        if self.metrics is not None:
+            self.metrics.record_rejection(reason)
+        raise OverloadedError(fact, "try again later")
 
     # --- questions
 
@@ -285,7 +303,7 @@ class AsyncLLM:
 
     def get_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise OctavoError("this engine has no tokenizer", "leave --skip-tokenizer-init away")
+            raise RequestError("this engine has no tokenizer", "leave --skip-tokenizer-init away")
         return self.tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:

@@ -18,6 +18,16 @@ from octavo.text.tokenizer import Tokenizer
 
 SEED_MASK = 2**63 - 1  # seeds are positive 64 bit numbers on every side
 _NO_TOKENIZER = "leave --skip-tokenizer-init away"
+# parameters of features that this version does not have
+_LATER = (
+    "structured_outputs",
+    "thinking_token_budget",
+    "watermarking",
+    "prompt_logprob_start",
+    "prompt_logprob_token_ids",
+    "routed_experts_prompt_start",
+    "trace_decode_token_ids",
+)
 
 
 class TextPrompt(TypedDict):
@@ -113,6 +123,19 @@ class InputProcessor:
             raise RequestError("text prompts need a tokenizer, and this engine has none", f"pass token ids, or {_NO_TOKENIZER}", "prompt")
         return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
+    def decode(self, token_ids: list[int]) -> str:
+        """The text of token ids, special tokens included. Raises RequestError for an id outside the vocabulary."""
+        if self.tokenizer is None:
+            raise RequestError("token ids become text by a tokenizer, and this engine has none", _NO_TOKENIZER, "tokens")
+        self._check_ids(token_ids, "tokens")
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def _check_ids(self, ids: list[int], name: str) -> None:
+        lowest, highest = min(ids, default=0), max(ids, default=0)
+        if lowest < 0 or highest >= self.model.vocab_size:
+            wrong = lowest if lowest < 0 else highest
+            raise RequestError(f"{name}: token id {wrong} is outside the vocabulary of {self.model.vocab_size}", parameter=name)
+
     # --- requests
 
     def prepare(
@@ -131,7 +154,8 @@ class InputProcessor:
         is_internal: max_logprobs does not bind (beam search).
         """
         self._check_params(params, priority, is_internal)
-        ids = self._truncated(prompt.token_ids, params)
+        prompt = self.truncated(prompt, params.truncate_prompt_tokens, params.truncation_side, params.max_tokens)
+        ids = prompt.token_ids
         num_prompt = self.check_prompt(ids, params.max_tokens)
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
@@ -153,15 +177,18 @@ class InputProcessor:
             )
             for index in range(params.n)
         ]
-        checked = EncodedPrompt(ids, prompt.text, prompt.cache_salt)
-        return PreparedRequest(request_id, checked, params, children, arrival_s)
+        return PreparedRequest(request_id, prompt, params, children, arrival_s)
 
     def _check_params(self, params: SamplingParams, priority: int, is_internal: bool) -> None:
-        for name in ("structured_outputs", "thinking_token_budget", "extra_args"):
-            if getattr(params, name) is not None:
+        for name in _LATER:
+            if getattr(params, name):
                 raise unavailable(name, name)
-        if params.flat_logprobs:
-            raise unavailable("flat_logprobs", "flat_logprobs")
+        for name in params.extra_args or {}:
+            raise RequestError(
+                f"extra_args (vllm_xargs in HTTP): nothing in this engine reads {name!r}", f"leave {name} away", "extra_args"
+            )
+        if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**63) <= priority < 2**63:
+            raise RequestError(f"priority must be an integer of 64 bits, not {priority!r}", parameter="priority")
         if priority and not self._has_priorities:
             raise RequestError(
                 f"priority is {priority}, but the scheduler serves in order of arrival",
@@ -173,27 +200,29 @@ class InputProcessor:
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
 
-    def _truncated(self, ids: list[int], params: SamplingParams) -> list[int]:
-        keep = params.truncate_prompt_tokens
+    def truncated(self, prompt: EncodedPrompt, keep: int | None, side: str | None, max_tokens: int | None) -> EncodedPrompt:
+        """A prompt cut to `keep` tokens; -1: to what leaves room for max_tokens. side: which end is cut off, left unless told."""
         if keep is None:
-            return ids
+            return prompt
         if keep == -1:
-            keep = max(1, self.max_model_len - (1 if params.max_tokens is None else params.max_tokens))
+            keep = max(1, self.max_model_len - (1 if max_tokens is None else max_tokens))
         if keep > self.max_model_len:
             raise RequestError(
                 f"truncate_prompt_tokens is {keep}, more than the context of {self.max_model_len} tokens",
                 parameter="truncate_prompt_tokens",
             )
-        return ids[-keep:]
+        ids = prompt.token_ids
+        if len(ids) <= keep:
+            return prompt
+        ids = ids[:keep] if side == "right" else ids[-keep:]
+        text = None if self.tokenizer is None else self.tokenizer.decode(ids, skip_special_tokens=False)
+        return EncodedPrompt(ids, text, prompt.cache_salt)
 
     def check_prompt(self, ids: list[int], max_tokens: int | None) -> int:
         """The number of tokens in a prompt. Raises RequestError for one that is empty or too long, or holds what is no token."""
         if not ids:
             raise RequestError("the prompt is empty", "send at least one token", "prompt")
-        lowest, highest = min(ids), max(ids)
-        if lowest < 0 or highest >= self.model.vocab_size:
-            wrong = lowest if lowest < 0 else highest
-            raise RequestError(f"prompt: token id {wrong} is outside the vocabulary of {self.model.vocab_size}", parameter="prompt")
+        self._check_ids(ids, "prompt")
         count = len(ids)
         if count > self.max_model_len:
             raise too_long(self.max_model_len, count)
@@ -220,7 +249,7 @@ class InputProcessor:
             result.bad_words_token_ids = list(params.bad_words_token_ids or []) + spelled
         result.bad_words = None
         result.stop = []
-        result.truncate_prompt_tokens = None
+        result.truncate_prompt_tokens = result.truncation_side = result.extra_args = None
         return result
 
     def _child_params(self, sampling: SamplingParams, index: int) -> SamplingParams:

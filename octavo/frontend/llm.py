@@ -245,7 +245,7 @@ class LLM:
         for prompt, given, rank in zip(prompts, each_params, priorities, strict=True):
             if not isinstance(given, SamplingParams):
                 raise RequestError(f"sampling_params must be SamplingParams, not {type(given).__name__}", parameter="sampling_params")
-            wanted = given.copy()
+            wanted = given if given.skip_clone else given.copy()
             wanted.output_kind = RequestOutputKind.FINAL_ONLY
             requests.append(self._inputs.prepare(str(next(self._names)), prompt, wanted, priority=rank))
         return requests

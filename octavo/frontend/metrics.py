@@ -95,9 +95,10 @@ class Metrics:
         self._lengths_out = self._histogram("request_generation_tokens", "Generated tokens of a request.", lengths)
         self._max_tokens = self._histogram("request_params_max_tokens", "max_tokens of a request.", lengths)
         self._sequences = self._histogram("request_params_n", "n of a request.", _SEQUENCES)
-        self._rejections = Counter(
+        rejections = Counter(
             "vllm:admission_rejections", "Requests refused by a limit of the queue.", ("model_name", "reason"), registry=self.registry
-        ).labels(model_name=self._labels["model_name"], reason="max_num_queued_reqs")
+        )
+        self._rejections = {r: rejections.labels(self._labels["model_name"], r) for r in ("max_num_queued_reqs", "max_num_queued_tokens")}
         ended = Counter("vllm:request_success", "Requests that ended, by reason.", (*_LABELS, "finished_reason"), registry=self.registry)
         self._ended = {reason: ended.labels(**self._labels, finished_reason=reason.label) for reason in FinishReason}
         self._tell_configuration(config, facts, engine)
@@ -127,8 +128,8 @@ class Metrics:
         for _ in range(count):
             self._between.observe(seconds / count)
 
-    def record_rejection(self) -> None:
-        self._rejections.inc()
+    def record_rejection(self, reason: str) -> None:
+        self._rejections[reason].inc()
 
     def record_finished(self, ended: FinishedSequence) -> None:
         self._ended[ended.reason].inc()

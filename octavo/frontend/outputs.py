@@ -7,7 +7,7 @@ from typing import Protocol
 
 from octavo.errors import RequestError
 from octavo.frontend.inputs import PreparedRequest
-from octavo.frontend.logprobs import LogprobReader, num_top
+from octavo.frontend.logprobs import LogprobReader, new_logprobs, num_top
 from octavo.frontend.metrics import FinishedSequence, Metrics
 from octavo.frontend.sequence import Sequence
 from octavo.protocol.messages import EngineOutput, EngineRequest, FinishReason
@@ -53,7 +53,8 @@ class RequestState:
         self._prompt_logprobs: list[LogprobsOnePosition | None] | None = None
         self._told_prompt = False
         if params.prompt_logprobs is not None:
-            self._prompt_logprobs = [None]  # the first token follows nothing
+            self._prompt_logprobs = new_logprobs(params)
+            self._prompt_logprobs.append(None)  # the first token follows nothing
             self._prompt_reader = LogprobReader(tokenizer if params.detokenize else None, num_top(params, params.prompt_logprobs))
 
     @property
@@ -63,7 +64,7 @@ class RequestState:
     def take_prompt(self, output: EngineOutput) -> None:
         for _, columns in output.prompt_logprobs:
             if self._prompt_logprobs is not None:
-                self._prompt_logprobs += self._prompt_reader.read(columns)[0]
+                self._prompt_logprobs.extend(self._prompt_reader.read(columns)[0])
 
     def emit(self) -> RequestOutput | None:
         """The output that is due now, if one is."""
@@ -129,6 +130,7 @@ class OutputProcessor:
         self._shared_prefix = shared_prefix
         self._sequences: dict[str, tuple[RequestState, Sequence]] = {}  # by the id the engine knows
         self._states: dict[str, list[RequestState]] = {}  # by the id the caller knows
+        self.num_queued_tokens = 0  # prompt tokens of sequences whose turn has not come
 
     @property
     def num_unfinished(self) -> int:
@@ -140,6 +142,7 @@ class OutputProcessor:
         state = RequestState(request, sink, self._tokenizer, self._interval)
         for sequence in state.sequences:
             self._sequences[sequence.engine_id] = (state, sequence)
+        self.num_queued_tokens += len(request.prompt.token_ids) * len(state.sequences)
         self._states.setdefault(request.request_id, []).append(state)
         if self._metrics is not None and (sampling := request.children[0].sampling) is not None:
             self._metrics.record_request(len(request.children), sampling.max_tokens or 0)
@@ -195,6 +198,8 @@ class OutputProcessor:
 
     def _take(self, state: RequestState, sequence: Sequence, output: EngineOutput, time_s: float, todo: Todo) -> None:
         for event in output.events:
+            if event.kind == "scheduled" and sequence.scheduled_s is None:
+                self.num_queued_tokens -= len(state.request.prompt.token_ids)
             _note_event(sequence, event.kind, event.time_s)
         if output.num_cached_tokens is not None and sequence.num_cached is None:
             sequence.num_cached = output.num_cached_tokens
@@ -242,6 +247,8 @@ class OutputProcessor:
 
     def _leave(self, state: RequestState, sequence: Sequence) -> None:
         del self._sequences[sequence.engine_id]
+        if sequence.scheduled_s is None:
+            self.num_queued_tokens -= len(state.request.prompt.token_ids)
         if self._metrics is not None:
             self._metrics.record_finished(_summary(state, sequence))
         if state.is_finished:

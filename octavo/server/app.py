@@ -18,6 +18,12 @@ ENDPOINTS = (
     "openai.models",
     "openai.chat",
     "openai.completions",
+    "openai.batch",
+    "tokenize",
+    "tokenizer_info",
+    "invocations",
+    "server_info",
+    "cache_control",
 )
 
 
@@ -29,7 +35,9 @@ def create_app(options: ServerOptions | None = None, llm: AsyncLLM | None = None
     if llm is not None:
         app.state.server.attach(llm)
     for name in ENDPOINTS:
-        app.include_router(importlib.import_module(f"octavo.server.{name}").router)
+        endpoint = importlib.import_module(f"octavo.server.{name}")
+        if not hasattr(endpoint, "is_offered") or endpoint.is_offered(options):
+            app.include_router(endpoint.router)
     errors.install(app)
     if keys := api_keys(options):
         app.add_middleware(ApiKeys, keys=keys)

@@ -14,6 +14,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 async def read(request: Request, model: type[Model]) -> Model:
     """The body as `model`. Raises RequestError that names the field, or BodyTooLargeError."""
+    return parsed(await receive(request), model)
+
+
+async def receive(request: Request) -> bytes:
+    """The body's bytes. Raises BodyTooLargeError."""
     limit = environment.http_max_request_body_size()
     data = bytearray()
     async for part in request.stream():
@@ -23,8 +28,13 @@ async def read(request: Request, model: type[Model]) -> Model:
                 f"the request's body is larger than {limit} bytes",
                 "send less, or start the server with a larger OCTAVO_HTTP_MAX_REQUEST_BODY_SIZE",
             )
+    return bytes(data)
+
+
+def parsed(data: bytes, model: type[Model]) -> Model:
+    """A body's bytes as `model`. Raises RequestError that names the field."""
     try:
-        return model.model_validate_json(bytes(data))
+        return model.model_validate_json(data)
     except ValidationError as error:
         raise _first_fault(error) from None
     except RecursionError:

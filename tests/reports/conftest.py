@@ -12,7 +12,7 @@ from tests.script_model import write
 CONTEXT = 1024  # of both
 VOCABULARY = 20_000  # tokens of the random model; its head has PADDING rows more
 PADDING = 64
-MOST_NEW_TOKENS = 200  # what the random model's makers recommend at most
+MOST_NEW_TOKENS = 60  # what the random model's makers recommend at most
 
 
 @pytest.fixture(scope="session")

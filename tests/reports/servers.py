@@ -21,7 +21,7 @@ SMALL = ("--dtype", "float32", "--max-num-seqs", "8", "--max-num-batched-tokens"
 
 # --- what the random model's tokenizer knows beside the 256 bytes
 END, STOP, START = 256, 257, 258  # two tokens that end a text, and the one that begins every prompt
-WORDS = ["London", " London", "the", " the"]
+TOKENS = {"London": 263, " London": 264, "the": 266, " the": 267}
 RANDOM: dict[str, Any] = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -135,7 +135,7 @@ def write_random(
     config: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> Path:
-    """A checkpoint with `vocabulary` tokens: bytes, END, STOP, START, WORDS and made-up words.
+    """A checkpoint with `vocabulary` tokens: bytes, END, STOP, START, TOKENS and made-up words.
 
     padding: rows of the head beyond the tokenizer, larger than all others. config: keys of config.json over RANDOM.
     """
@@ -179,7 +179,7 @@ def _write_random_tokenizer(folder: Path, size: int) -> None:
     letters = byte_letters()
     known = {letter: index for index, letter in enumerate(letters)} | {"<|end|>": END, "<|stop|>": STOP, "<|start|>": START}
     merges: list[tuple[str, str]] = []
-    for word in WORDS:
+    for word in TOKENS:
         spelled = [letters[byte] for byte in word.encode()]
         if spelled[0] == letters[32]:  # a space before a word that is known
             merges.append((spelled[0], "".join(spelled[1:])))
@@ -187,6 +187,7 @@ def _write_random_tokenizer(folder: Path, size: int) -> None:
             merges += [("".join(spelled[:end]), spelled[end]) for end in range(1, len(spelled))]
     for pair in merges:
         known.setdefault("".join(pair), len(known))
+    assert all(known["".join(letters[byte] for byte in word.encode())] == index for word, index in TOKENS.items())
     for number in itertools.count():
         if len(known) >= size:
             break

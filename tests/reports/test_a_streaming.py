@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase as ChatFields
+from openai.types.completion_create_params import CompletionCreateParamsBase as TextFields
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers
 
 from octavo import LLM, SamplingParams
 from octavo.errors import RequestError
-from tests.reports.servers import CHAT, COMPLETIONS, SMALL, Server, joined, reasons, says, serving, text_of
+from tests.reports.servers import CHAT, COMPLETIONS, SMALL, Server, joined, parse_events, reasons, says, serving, text_of
 from tests.script_model import write
 
 TORN = "\ufffd"
@@ -54,7 +56,10 @@ def test_a3_half_of_a_stop_string_is_never_sent(scripted: Server) -> None:
     assert whole(scripted, "d", stop="DEFGHIJ") == ("ABC", "stop")
 
 
-@pytest.mark.parametrize(("stop", "text"), [("two three", "one "), ("o th", "one tw"), ("ee four", "one two thr"), ("our", "one two three f")])
+CUTS = {"two three": "one ", "o th": "one tw", "ee four": "one two thr", "our": "one two three f"}  # stop string: what is left
+
+
+@pytest.mark.parametrize(("stop", "text"), CUTS.items())
 @pytest.mark.parametrize("include", [False, True])
 def test_a4_a_stop_string_over_several_tokens_is_the_same_in_a_stream(scripted: Server, stop: str, text: str, include: bool) -> None:
     body = {"stop": [stop], "include_stop_str_in_output": include}
@@ -84,9 +89,9 @@ def test_a8_stop_strings_are_never_ignored_in_silence(scripted: Server, scripted
     assert whole(scripted, "d", stop="EFG", return_tokens_as_token_ids=True, logprobs=True) == ("ABCD", "stop")
     with pytest.raises(RequestError, match="stop"):
         SamplingParams(stop="x", detokenize=False)
-    with LLM(str(scripted_model), skip_tokenizer_init=True, dtype="float32", kv_cache_memory_bytes=2**20, max_num_seqs=1) as llm:
-        with pytest.raises(RequestError, match="stop: strings need a tokenizer"):
-            llm.generate([1, 2, 3], SamplingParams(stop="x"), use_tqdm=False)
+    options: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "float32", "kv_cache_memory_bytes": 2**20, "max_num_seqs": 1}
+    with LLM(str(scripted_model), **options) as llm, pytest.raises(RequestError, match="stop: strings need a tokenizer"):
+        llm.generate([1, 2, 3], SamplingParams(stop="x"), use_tqdm=False)
 
 
 def test_a9_sixty_four_streams_lose_no_token(numbers: Server) -> None:
@@ -130,6 +135,68 @@ def test_a11_both_endpoints_cut_before_the_stop_string(scripted: Server, path: s
     else:
         (choice,) = scripted.ask(path, **body)["choices"]
         assert (text_of(choice), choice["finish_reason"]) == ("one two ", "stop")
+
+
+# --- A12: OpenAI's fields, each with a value that must show: field -> (what else the request has, the value)
+NEAR = dict.fromkeys(map(str, range(300, 303)), 60.0)  # some tokens that are about as likely as each other, and all others are not
+SHOWN: dict[str, tuple[dict[str, Any], Any]] = {
+    "frequency_penalty": ({"logit_bias": NEAR}, 2.0),
+    "presence_penalty": ({"logit_bias": NEAR}, 2.0),
+    "logit_bias": ({}, {"300": 100}),
+    "logprobs": ({}, True),
+    "top_logprobs": ({"logprobs": True}, 2),
+    "max_completion_tokens": ({}, 2),
+    "max_tokens": ({}, 2),
+    "n": ({"temperature": 1.0}, 2),
+    "seed": ({"temperature": 1.0}, 6),
+    "stop": ({}, " "),
+    "stream": ({}, True),
+    "stream_options": ({"stream": True}, {"include_usage": True}),
+    "temperature": ({}, 2.0),
+    "top_p": ({"temperature": 2.0}, 0.001),
+    "echo": ({}, True),
+}
+REFUSED: dict[str, Any] = {
+    "audio": {"voice": "alloy", "format": "wav"},
+    "best_of": 2,
+    "function_call": {"name": "f"},
+    "functions": [{"name": "f"}],
+    "modalities": ["audio"],
+    "response_format": {"type": "json_object"},
+    "suffix": "x",
+    "tool_choice": "required",
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+    "web_search_options": {},
+}
+# what a client tells of itself, or of how fast or at what price it wants to be served: no answer could show it
+TOLD = {"metadata", "moderation", "parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+TOLD |= {"safety_identifier", "service_tier", "store", "user"}
+VALUES = {"parallel_tool_calls": False, "reasoning_effort": "low"}
+TEMPLATE_S = {"reasoning_effort", "verbosity"}  # a chat template may read them; this model's does not
+
+
+def seen(server: Server, path: str, **body: Any) -> Any:
+    """All that an answer shows, but its name and its time."""
+    response = server.post(path, **{"messages": says("z"), "prompt": "z", "temperature": 0, "seed": 5, "max_tokens": 8} | body)
+    assert response.status_code == 200, response.text
+    if body.get("stream"):
+        return [event["choices"] for event in parse_events(response.text)[:-1]]
+    return response.json()["choices"]
+
+
+@pytest.mark.parametrize(("path", "fields"), [(CHAT, ChatFields), (COMPLETIONS, TextFields)])
+def test_a12_every_field_of_openai_s_shows_or_is_refused_by_name(numbers: Server, path: str, fields: type[Any]) -> None:
+    names = fields.__annotations__.keys() - {"model", "messages", "prompt"}
+    assert names <= SHOWN.keys() | REFUSED.keys() | TOLD | TEMPLATE_S
+    assert numbers.post(path, messages=says("z"), prompt="z", model="another").status_code == 404
+    for name in sorted(names & SHOWN.keys()):
+        beside, value = SHOWN[name]
+        value = 3 if (path, name) == (COMPLETIONS, "logprobs") else value
+        assert seen(numbers, path, **beside) != seen(numbers, path, **beside | {name: value}), name
+    for name in sorted(names & REFUSED.keys()):
+        assert numbers.refusal(path, messages=says("z"), prompt="z", **{name: REFUSED[name]})["param"] == name
+    for name in sorted(names & (TOLD | TEMPLATE_S)):
+        assert seen(numbers, path, **{name: VALUES.get(name, "x")}) == seen(numbers, path)
 
 
 def test_a13_what_is_held_back_is_told_when_the_model_ends(scripted: Server) -> None:

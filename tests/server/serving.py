@@ -84,7 +84,9 @@ async def on_a_socket(
         listener = socket.create_server(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-            yield Served(app, llm, client.engine, client, http, url)
-        server.should_exit = True
-        await serving
+        try:
+            async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+                yield Served(app, llm, client.engine, client, http, url)
+        finally:
+            server.should_exit = True
+            await serving

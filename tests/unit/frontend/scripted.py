@@ -155,6 +155,7 @@ class ScriptedEngine:
     def logprobs(self, tokens: Sequence[int], count: int) -> LogprobColumns:
         """The token itself at -0.5 and rank 1, then its neighbours in the vocabulary at -1.5, -2.5, ..."""
         counts, ids, values = [], [], []
+        count = len(self.tokenizer) if count == -1 else count
         for token in tokens:
             entries = [token, *([token] if count else []), *((token + k) % len(self.tokenizer) for k in range(1, count))]
             counts.append(len(entries))

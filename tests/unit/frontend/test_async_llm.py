@@ -176,8 +176,32 @@ async def test_a_full_queue_refuses_and_counts(tokenizer: Tokenizer) -> None:
         for stream in streams:
             await stream.aclose()
         assert llm.metrics is not None
-        found = {m.name: m.value for m in llm.metrics.snapshot()}
-        assert found["vllm:admission_rejections"] == 1
+        assert rejections(llm) == {"max_num_queued_reqs": 1, "max_num_queued_tokens": 0}
+
+
+async def test_prompt_tokens_that_wait_fill_the_queue_until_their_turn_comes(tokenizer: Tokenizer) -> None:
+    async with running(tokenizer, "a" * 50, max_num_queued_tokens=10) as (llm, client):
+        client.gate.clear()
+        long = await llm.add_request("1", [65] * 40, SamplingParams())  # nothing waits: even a longer one than the queue is let in
+        with pytest.raises(OverloadedError, match="40 prompt tokens"):
+            await llm.add_request("2", [65], SamplingParams())
+        client.allow(1)
+        await anext(long)
+        streams = [long, await llm.add_request("3", [65] * 3, SamplingParams(n=3, seed=1))]
+        with pytest.raises(OverloadedError, match="9 prompt tokens"):
+            await llm.add_request("4", [65, 65], SamplingParams())
+        streams.append(await llm.add_request("5", [65], SamplingParams()))
+        for stream in streams:
+            await stream.aclose()
+        streams = [await llm.add_request("6", [65] * 5, SamplingParams()) for _ in range(2)]
+        for stream in streams:
+            await stream.aclose()
+        assert rejections(llm) == {"max_num_queued_reqs": 0, "max_num_queued_tokens": 2}
+
+
+def rejections(llm: AsyncLLM) -> dict[str, float | None]:
+    assert llm.metrics is not None
+    return {m.labels["reason"]: m.value for m in llm.metrics.snapshot() if m.name.endswith("admission_rejections")}
 
 
 async def test_a_wrong_request_is_refused_before_anything(tokenizer: Tokenizer) -> None:
