@@ -1,4 +1,4 @@
-"""Reports of kind F: no request, however wrong, stops or misleads the server. It is refused with its field named, and the next one is answered."""
+"""Reports of kind F: no request, however wrong, stops or misleads the server. It is refused by its field, and the next one is answered."""
 
 import json
 import threading

@@ -14,7 +14,9 @@ import pytest
 
 from octavo.text.tokenizer import Tokenizer
 from tests.reports.servers import CHAT, COMPLETIONS, END, SMALL, START, STOP, Server, serving
-from tests.text.conftest import llama_cpp_models  # noqa: F401  (a fixture)
+from tests.text import conftest as text_fixtures
+
+llama_cpp_models = text_fixtures.llama_cpp_models
 
 # begins with bos, as the tokenizer does by itself; wants strings; refuses what its model was never shown
 STRICT = (

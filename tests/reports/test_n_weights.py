@@ -143,7 +143,7 @@ def test_n1_both_spellings_of_a_rope_type_are_one(plain: Path, folder: Path, kin
 @pytest.mark.parametrize("spelled", [{"type": "spiral"}, {"rope_type": "spiral", "factor": 2.0}, {"rope_type": "linear"}])
 def test_n1_a_rope_type_that_is_unknown_or_lacks_a_number_is_named(folder: Path, spelled: dict[str, Any]) -> None:
     configure(folder, rope_scaling=spelled)
-    with pytest.raises(UnsupportedModelError, match="spiral|factor"):
+    with pytest.raises(UnsupportedModelError, match=r"spiral|factor"):
         LLM(str(folder), **SMALL)
 
 
@@ -382,7 +382,7 @@ def test_n6_a_vocabulary_of_any_size_is_read_from_gguf(tmp_path: Path, vocabular
 @pytest.mark.parametrize("key", ["merges", "tokens", "model"])
 def test_n7_a_gguf_tokenizer_that_lacks_something_says_what(plain: Path, tmp_path: Path, key: str) -> None:
     file = to_gguf(plain, tmp_path / "model.gguf", **{f"tokenizer__ggml__{key}": None})
-    with pytest.raises(CheckpointError, match="tokenizer|tokens") as caught:
+    with pytest.raises(CheckpointError, match=r"tokenizer|tokens") as caught:
         LLM(str(file), **SMALL)
     assert key in str(caught.value) or key == "model"
     assert same(outputs(file, skip_tokenizer_init=True), outputs(plain))
