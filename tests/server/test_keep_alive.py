@@ -2,11 +2,15 @@
 
 import asyncio
 import re
+import selectors
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import openai
 import pytest
 
 from octavo.config.options import ServerOptions
+from octavo.server.sse import EventStream
 from octavo.text.tokenizer import Tokenizer
 from tests.server.serving import Served, on_a_socket
 
@@ -87,3 +91,38 @@ async def test_a_client_that_leaves_between_two_comments_frees_its_place(tokeniz
         await read_until(blocks, 1)
         reading.cancel()
         assert await served.llm.wait_for_requests_to_drain(10)
+
+
+class _Clockwork(selectors.DefaultSelector):
+    """Waiting takes no time: the clock of its loop goes forward instead."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        assert timeout is not None, "everything waits for ever"
+        self.now += timeout
+        return super().select(0)
+
+
+def test_a_comment_comes_when_nothing_came_for_so_long_and_not_before() -> None:
+    clock = _Clockwork()
+    loop = asyncio.SelectorEventLoop(clock)
+    loop.time = lambda: clock.now  # type: ignore[method-assign]
+    sent: list[tuple[float, bytes]] = []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        for pause_s in (9.0, 9.0, 25.0, 1.0):
+            await asyncio.sleep(pause_s)
+            yield b"event"
+
+    async def send(message: Any) -> None:
+        if body := message.get("body"):
+            sent.append((round(clock.now, 3), body))
+
+    async def receive() -> Any:
+        await asyncio.sleep(1000)
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(EventStream(events(), [], keep_alive_s=10)({"type": "http"}, receive, send))
+    comment = COMMENT.encode()
+    assert sent == [(9, b"event"), (18, b"event"), (28, comment), (38, comment), (43, b"event"), (44, b"event")]

@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 import itertools
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from octavo.errors import EngineDeadError, GenerationError, OverloadedError, RequestError
+from octavo.frontend import async_llm
 from octavo.frontend.async_llm import AsyncLLM
+from octavo.frontend.inputs import EncodedPrompt
 from octavo.protocol.outputs import RequestOutput
 from octavo.protocol.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from octavo.text.tokenizer import Tokenizer
@@ -232,3 +235,21 @@ async def test_beam_search_on_the_scripted_engine(tokenizer: Tokenizer) -> None:
     assert [o.finish_reason for o in output.outputs] == ["length"] * 2
     assert output.outputs[0].cumulative_logprob == pytest.approx(-1.5)
     assert all(r.sampling is not None and r.sampling.logprobs == 4 for r in client.engine.added)
+
+
+@pytest.mark.parametrize("brought", [{"chat_template": "x"}, {"variables": {"a": 1}}])
+async def test_what_a_request_brings_to_a_template_runs_beside_the_loop(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, brought: dict[str, Any]
+) -> None:
+    loop_goes_on = threading.Event()
+
+    def render(*_: Any, **__: Any) -> EncodedPrompt:
+        assert loop_goes_on.wait(5), "the loop waits for the template"
+        return EncodedPrompt([65])
+
+    monkeypatch.setattr(async_llm, "render_chat", render)
+    async with running(tokenizer, "ok") as (llm, _):
+        rendering = asyncio.ensure_future(llm.encode_chat([{"role": "user", "content": "hi"}], **brought))
+        await asyncio.sleep(0)
+        loop_goes_on.set()
+        assert (await rendering).token_ids == [65]
