@@ -43,6 +43,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def numbers(random_model: Path) -> Iterator[Server]:
-    """`octavo serve` over it, by one who trusts it."""
-    with serving(random_model, *SMALL, "--enable-prompt-tokens-details", "--trust-remote-code") as server:
+    """`octavo serve` over it, by one who trusts it; a step takes a whole prompt."""
+    words = ("--enable-prompt-tokens-details", "--trust-remote-code", "--max-num-batched-tokens", str(CONTEXT))
+    with serving(random_model, *SMALL, *words) as server:
         yield server
