@@ -204,7 +204,7 @@ def test_f10_what_is_huge_or_outside_the_vocabulary_is_refused_before_it_is_copi
     before = sum(process.memory_info().rss for process in processes)
     size = VOCABULARY + PADDING
     start = time.monotonic()
-    for field in ({"n": 5_000_000, "temperature": 1}, {"n": 2**62}, {"use_beam_search": True, "n": 5_000_000}):
+    for field in ({"n": 5_000_000, "temperature": 1}, {"n": 2**62}, *({"use_beam_search": True, "n": n} for n in (0, -1, 5_000_000))):
         refused(numbers, COMPLETIONS, {"prompt": "x", **field}, "n")
     for ids in ([size], [-1], [2**31], [2**64], [1, 2, size + 5]):
         refused(numbers, COMPLETIONS, {"prompt": ids}, "prompt")
