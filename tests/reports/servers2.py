@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import random
 import re
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -17,7 +20,48 @@ CROWD = 24  # connections at a time
 
 # eight rows of up to 512 tokens, and blocks for 560 tokens of them together
 TIGHT = ("--dtype", "float32", "--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--block-size", "16", "--max-model-len", "512")
-TIGHT = (*TIGHT, "--num-gpu-blocks-override", "36")
+TIGHT = (*TIGHT, "--num-gpu-blocks-override", "36", "--generation-config", "vllm")
+
+_POLL = """
+import http.client, select, sys, time
+host, pause_s = sys.argv[1], float(sys.argv[2])
+times, gaps, last = [], [], time.monotonic()
+while not times or not select.select([sys.stdin], [], [], pause_s)[0]:
+    start = time.monotonic()
+    connection = http.client.HTTPConnection(host, timeout=60)
+    connection.request("GET", "/health")
+    assert connection.getresponse().status == 200
+    connection.close()
+    now = time.monotonic()
+    times.append(now - start)
+    gaps.append(now - last)
+    last = now
+    if len(times) == 1:
+        print("began", flush=True)
+print(sorted(times)[int(0.99 * len(times))], max(gaps[1:], default=0))
+"""
+
+
+@dataclass
+class Health:
+    """How long answers of /health took, 99 of 100 of them, and the longest time between two of them."""
+
+    p99_s: float = 0.0
+    longest_gap_s: float = 0.0
+
+
+@contextlib.asynccontextmanager
+async def polled(server: Server, pause_s: float) -> AsyncIterator[Health]:
+    """Ask for /health until the block ends, in a process of its own: a client of many or large requests is slow itself."""
+    seen = Health()
+    command = [sys.executable, "-c", _POLL, server.url.removeprefix("http://"), str(pause_s)]
+    polling = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert polling.stdout is not None
+    assert await polling.stdout.readline() == b"began\n"
+    yield seen
+    told, _ = await polling.communicate(b"end\n")
+    assert polling.returncode == 0
+    seen.p99_s, seen.longest_gap_s = map(float, told.split())
 
 
 @contextlib.asynccontextmanager
@@ -87,11 +131,3 @@ def counts(server: Server, name: str) -> dict[str, float]:
 
 def total(server: Server, name: str) -> float:
     return sum(counts(server, name).values())
-
-
-def until(predicate: Any, timeout_s: float = 30) -> Iterator[None]:
-    """Turns of a loop until something is true, which it must become in time."""
-    end = time.monotonic() + timeout_s
-    while not predicate():
-        assert time.monotonic() < end
-        yield

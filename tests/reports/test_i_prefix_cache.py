@@ -1,11 +1,13 @@
 """Reports of kind I: what the prefix cache saves is work. No answer is another one because of it, and nobody learns of others' prompts."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.reports.servers import CHAT, COMPLETIONS, SMALL, Server, serving
+from octavo import LLM, SamplingParams
+from tests.reports.servers import CHAT, COMPLETIONS, Server
 
 BLOCK = 32  # tokens
 SECTION = "All of the following is common knowledge to everyone who asks. "
@@ -18,14 +20,19 @@ def answer(server: Server, path: str = COMPLETIONS, **body: Any) -> tuple[Any, i
     return reply["choices"], reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def test_i3_the_cache_changes_no_greedy_answer(numbers: Server, random_model: Any) -> None:
+def test_i3_the_cache_changes_no_greedy_answer(numbers: Server, random_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = SECTION * 5
     found = [answer(numbers, prompt=prompt, cache_salt="i3") for _ in range(5)]
     assert [cached > 0 for _, cached in found] == [False, True, True, True, True]
-    with serving(random_model, *SMALL, "--no-enable-prefix-caching", "--enable-prompt-tokens-details") as uncached:
-        found += [answer(uncached, prompt=prompt) for _ in range(2)]
-    assert [cached for _, cached in found[-2:]] == [0, 0]
     assert all(choices == found[0][0] for choices, _ in found)
+    monkeypatch.setenv("OCTAVO_ENABLE_V1_MULTIPROCESSING", "0")
+    options: dict[str, Any] = {"dtype": "float32", "max_num_seqs": 8, "max_num_batched_tokens": 64, "kv_cache_memory_bytes": 1 << 20}
+    with LLM(str(random_model), enable_prefix_caching=False, **options) as uncached:
+        params = SamplingParams(max_tokens=8, temperature=0, ignore_eos=True)
+        for _ in range(2):
+            (output,) = uncached.generate(prompt, params, use_tqdm=False)
+            assert output.outputs[0].token_ids == found[0][0][0]["token_ids"]
+            assert not output.num_cached_tokens
 
 
 @pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK + 2])
