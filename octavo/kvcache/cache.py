@@ -2,7 +2,8 @@
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from octavo.kvcache.block_pool import BlockPool
 from octavo.kvcache.hashing import BlockHasher, extra_keys
@@ -66,6 +67,13 @@ class Cache:
     def room(self, hit: Hit | None) -> int:
         """Blocks that can be allocated once the hit is held: a block that is revived is not free too."""
         return self.pool.num_free - (hit.revivals if hit is not None else 0)
+
+    def freed_by(self, released: Iterable[Tables], hit: Hit | None) -> int:
+        """Blocks that would be free if all these were released, those of the hit aside, which would be held again at once."""
+        held = Counter(block for tables in released for block in _held(tables.blocks, tables.snapshots))
+        for block in _held(hit.blocks, hit.restores) if hit is not None else ():
+            held.pop(block, None)
+        return sum(1 for block, count in held.items() if count == self.pool.references[block])
 
     def reach(self, tables: Tables, hit: Hit | None, room: int) -> int:
         """How many tokens the request can have when `room` blocks go to it."""
@@ -245,7 +253,8 @@ class Cache:
         return Hit(columns, blocks, restores, self.pool.num_revivals(_held(blocks, restores)))
 
 
-def _held(blocks: list[list[int]], restores: list[tuple[int, int]]) -> Iterator[int]:
+def _held(blocks: list[list[int]], snapshots: Sequence[tuple[int, ...]]) -> Iterator[int]:
+    """The blocks of all groups, and those that end the tuples."""
     for column in blocks:
         yield from (block for block in column if block)
-    yield from (snapshot for _, snapshot in restores)
+    yield from (entry[-1] for entry in snapshots)

@@ -49,6 +49,7 @@ class Step:
         self.counts: list[int] = []
         self.samples: list[int] = []
         self.draft_counts: list[int] = []
+        self.has_preempted = False
         self.written: list[tuple[int, list[Written]]] = []
         self.row_column = self.epoch_column = b""
         self._rows: list[int] = []

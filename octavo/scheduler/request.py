@@ -28,6 +28,7 @@ class Request:
     planned: tokens computed when all outstanding steps have run, drafts included. Decides grants.
     confirmed: tokens computed according to results. Decides what a window lets go.
     limit: it ends with so many tokens at the latest.
+    overtaken: how many who came later began while this one waited for room.
     sampled_step: the newest step planned that samples for this row; -1 = none since the row began.
     """
 
@@ -47,6 +48,7 @@ class Request:
         "num_prompt",
         "order",
         "outstanding",
+        "overtaken",
         "pending",
         "planned",
         "prompt_logprobs_told",
@@ -75,6 +77,7 @@ class Request:
         self.has_told_cached = False
         self.counted = 0  # prompt tokens that the statistics have, computed or cached; they are counted once, whatever is done again
         self.prompt_logprobs_told = 1  # positions before this are done; position 0 has none
+        self.overtaken = 0
         self.failed_at = -1  # known tokens when a step failed under it
         self.is_ended = False
         self.start = Start(0)
@@ -88,6 +91,10 @@ class Request:
         self.planned = self.confirmed = self.pending = self.outstanding = 0
         self.sampled_step = -1
         self.proposals: list[int] = []
+
+    @property
+    def has_run(self) -> bool:
+        return self.num_cached is not None
 
     @property
     def only_reads(self) -> bool:

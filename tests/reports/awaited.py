@@ -12,4 +12,6 @@ AWAITED = {f"{kind}{number}": feature for kind, (count, feature) in _KINDS.items
 AWAITED |= {
     "A6": "reasoning apart from content: no tag is split off yet, so none can be torn",
     "C13": "speculative decoding",
+    "I1": "adapters: one that is loaded again under its old name",
+    "I2": "adapters: what each of them computed is kept apart",
 }

@@ -124,6 +124,15 @@ def reasons(events: list[Any], index: int = 0) -> list[str]:
 
 # --- a tiny llama of random numbers
 
+# a conversation that is one of these words makes the trapped model's template do this
+BURNS = {
+    "time": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "memory": "{{ 'a' * 10**10 }}",
+    "attributes": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "files": "{% include '/etc/passwd' %}",
+}
+TRAPS = "".join(f"{{% if messages[0].content == 'burn {what}' %}}{burn}{{% endif %}}" for what, burn in BURNS.items())
+
 
 def write_random(
     folder: Path,
@@ -147,6 +156,20 @@ def write_random(
     _write_random_weights(folder, facts, vocabulary, seed)
     _write_random_tokenizer(folder, vocabulary)
     return folder
+
+
+def set_traps(folder: Path, sprung: Path) -> None:
+    """What a hostile checkpoint has beside its weights: code to import, a pickle to open, a template that burns. Each makes `sprung`."""
+    code = f"from pathlib import Path\nPath({str(sprung)!r}).touch()\nclass Model: ...\nclass Tokenizer: ...\n"
+    for name in ("modeling_trap.py", "tokenization_trap.py"):
+        (folder / name).write_text(code)
+    # protocol 0 of pickle: os.system("touch ...")
+    (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch " + str(sprung).encode() + b"'\ntR.")
+    model = {"auto_map": {"AutoConfig": "modeling_trap.Model", "AutoModelForCausalLM": "modeling_trap.Model"}}
+    tokenizer = {"auto_map": {"AutoTokenizer": ["tokenization_trap.Tokenizer", None]}, "chat_template": TRAPS + TEMPLATE}
+    for name, entry in (("config.json", model), ("tokenizer_config.json", tokenizer)):
+        facts = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(facts | entry))
 
 
 def _write_random_weights(folder: Path, facts: dict[str, Any], vocabulary: int, seed: int) -> None:

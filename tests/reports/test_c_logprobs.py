@@ -8,11 +8,11 @@ import psutil
 import pytest
 
 from tests.reports.conftest import CONTEXT, PADDING, VOCABULARY
-from tests.reports.servers import CHAT, COMPLETIONS, END, Server, joined, says, text_of
+from tests.reports.servers import CHAT, COMPLETIONS, Server, joined, says, text_of
 from tests.tolerances import ATOL
 
 BLOCK = 32  # tokens in a cache block
-CHUNK = 64  # tokens in a step
+CHUNK = 64  # tokens in a step of the scripted server
 
 
 def values(positions: list[dict[str, Any] | None]) -> list[dict[str, float]]:
@@ -129,18 +129,16 @@ def test_c7_as_many_alternatives_as_were_asked_for_whatever_their_texts(scripted
         assert all(own in tops for tops, own in zip(choice["logprobs"]["top_logprobs"], choice["logprobs"]["tokens"], strict=True))
 
 
-def test_c8_special_and_impossible_tokens_among_the_likeliest_are_numbers(numbers: Server) -> None:
-    """END is one of two tokens that are left: it is in the list, and everything else is at a floor that JSON can hold."""
-    body: dict[str, Any] = {"messages": says("z"), "temperature": 0, "max_tokens": 3, "ignore_eos": True, "logprobs": True}
-    answer = numbers.ask(CHAT, **body, top_logprobs=3, logprob_token_ids=[END, 5])
-    for entry in answer["choices"][0]["logprobs"]["content"]:
-        listed = [top["token"] for top in entry["top_logprobs"]]
-        assert "<|end|>" in listed
-        assert all(-10_000 < top["logprob"] <= 0 for top in entry["top_logprobs"])
-    text = numbers.post(CHAT, **body, top_logprobs=20, allowed_token_ids=[END, 5]).text
-    assert "NaN" not in text
-    assert "Infinity" not in text
-    assert json.loads(text)["choices"][0]["logprobs"]["content"]
+def test_c8_special_and_impossible_tokens_have_finite_scores(scripted: Server, numbers: Server) -> None:
+    body: dict[str, Any] = {"messages": says("p"), "temperature": 0, "logprobs": True, "top_logprobs": 2}
+    *_, last = scripted.ask(CHAT, **body, skip_special_tokens=False)["choices"][0]["logprobs"]["content"]
+    assert (last["token"], len(last["top_logprobs"])) == ("<|end|>", 2)
+    assert last["top_logprobs"][0]["token"] == "<|end|>"
+    assert all(-10_000 < top["logprob"] <= 0 for top in last["top_logprobs"])
+    impossible = [300, VOCABULARY + 1, 301]  # padding of the vocabulary, which nothing but a prompt can hold
+    text = numbers.post(COMPLETIONS, prompt=impossible, echo=True, logprobs=2, prompt_logprobs=1, max_tokens=0).text
+    (choice,) = json.loads(text, parse_constant=pytest.fail)["choices"]
+    assert choice["logprobs"]["token_logprobs"][1] == choice["prompt_logprobs"][1][str(VOCABULARY + 1)]["logprob"] == -9999.0
 
 
 @pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1, CHUNK, CHUNK + 1])
@@ -155,26 +153,23 @@ def test_c9_a_prompt_is_scored_again_as_it_was_before_it_was_cached(numbers: Ser
     assert unscored["usage"]["prompt_tokens_details"]["cached_tokens"] == (length - 1) // BLOCK * BLOCK
 
 
-def test_c10_a_prompt_in_chunks_is_scored_whole(numbers: Server) -> None:
-    prompt = ids(3 * CHUNK + 1, seed=10)
-    answer = numbers.ask(COMPLETIONS, prompt=prompt, prompt_logprobs=1, temperature=0, max_tokens=1)
-    (choice,) = answer["choices"]
+def test_c10_a_prompt_in_chunks_is_scored_whole(scripted: Server) -> None:
+    prompt = [token % 256 for token in ids(3 * CHUNK + 1, seed=10)]
+    (choice,) = scripted.ask(COMPLETIONS, prompt=prompt, prompt_logprobs=1, temperature=0, max_tokens=1)["choices"]
     assert len(choice["prompt_logprobs"]) == len(prompt)
     assert all(str(token) in position for token, position in zip(prompt[1:], choice["prompt_logprobs"][1:], strict=True))
-    parts = [
-        values(numbers.ask(COMPLETIONS, prompt=prompt[:n], prompt_logprobs=1, max_tokens=0)["choices"][0]["prompt_logprobs"])
-        for n in (5, 100)
-    ]
-    assert all(same(part, values(choice["prompt_logprobs"])[: len(part)]) for part in parts)
+    for length in (5, 100):
+        (part,) = scripted.ask(COMPLETIONS, prompt=prompt[:length], prompt_logprobs=1, max_tokens=0)["choices"]
+        assert same(values(part["prompt_logprobs"]), values(choice["prompt_logprobs"])[: length - 1])
 
 
-def test_c10_others_run_while_a_long_prompt_is_scored(numbers: Server) -> None:
-    body: dict[str, Any] = {"prompt": "beside it", "temperature": 0, "max_tokens": 30, "ignore_eos": True}
-    alone = numbers.ask(COMPLETIONS, **body)["choices"][0]["text"]
+def test_c10_others_run_while_a_long_prompt_is_scored(scripted: Server) -> None:
+    body: dict[str, Any] = {"prompt": "say o", "temperature": 0, "max_tokens": 60}
+    alone = scripted.ask(COMPLETIONS, **body)["choices"][0]["text"]
     with ThreadPoolExecutor(4) as threads:
-        scoring = threads.submit(numbers.ask, COMPLETIONS, prompt=ids(5 * CHUNK, seed=3), prompt_logprobs=2, max_tokens=0)
-        texts = list(threads.map(lambda _: joined(numbers.stream(COMPLETIONS, **body)), range(3)))
-    assert len(scoring.result()["choices"][0]["prompt_logprobs"]) == 5 * CHUNK
+        scoring = threads.submit(scripted.ask, COMPLETIONS, prompt=[97] * (10 * CHUNK), prompt_logprobs=2, max_tokens=0)
+        texts = list(threads.map(lambda _: joined(scripted.stream(COMPLETIONS, **body)), range(3)))
+    assert len(scoring.result()["choices"][0]["prompt_logprobs"]) == 10 * CHUNK
     assert texts == [alone] * 3
 
 

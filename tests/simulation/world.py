@@ -20,15 +20,12 @@ from octavo.scheduler.request import Request
 from tests.simulation.configs import EOS, VOCABULARY, make_config
 from tests.simulation.echo_worker import ERROR, START, EchoExecutor, EchoWorker, Faults, ints, mix
 from tests.simulation.oracle import answer
+from tests.simulation.queue_judge import QueueJudge, WrongAnswerError, order_of
 
 MOST_TURNS = 3000  # a schedule takes some dozens; one that is stuck takes for ever
 
 FULL = StateSpec(kind="full", bytes_per_token=2)
 RECURRENT = StateSpec(kind="recurrent", bytes_per_sequence=8)
-
-
-class WrongAnswerError(AssertionError):
-    """A request, or the engine at its end, is not as it should be."""
 
 
 @dataclass
@@ -86,6 +83,7 @@ class WatchedCore(EngineCore):
     """Looks at every plan beside the scheduler that made it."""
 
     windows: list[tuple[int, StateSpec]]  # group, spec
+    judge: QueueJudge
 
     def plan(self) -> StepPlan | None:
         scheduler = self.scheduler
@@ -95,24 +93,25 @@ class WatchedCore(EngineCore):
         if plan is None:
             return None
         step = scheduler._outstanding[-1]
+        begun = {new.request_id for new in plan.new_rows}
         if preempted:
-            if plan.new_rows:
-                raise WrongAnswerError("a step that preempted admitted a request")
+            if any(self._order(request)[0] >= min(preempted)[0] for request in step.requests if request.id in begun):
+                raise WrongAnswerError("a step that preempted admitted a request of no higher priority")
             if max(map(self._order, step.requests)) > min(preempted):
                 raise WrongAnswerError("a request was preempted before one that comes after it")
-        orders = list(map(self._order, step.requests))
-        num_old = len(orders) - len(plan.new_rows)
-        if orders[:num_old] != sorted(orders[:num_old]):
-            raise WrongAnswerError("running requests were not visited in their order")
-        first = scheduler.waiting.first()
-        if plan.new_rows and first is not None and max(orders[num_old:]) > self._order(first):
-            raise WrongAnswerError("a request was admitted before one that comes first")
+        for requests in ([r for r in step.requests if r.id in begun], [r for r in step.requests if r.id not in begun]):
+            if (orders := list(map(self._order, requests))) != sorted(orders):
+                raise WrongAnswerError("requests were not visited in their order")
+        priorities = [self._order(request)[0] for request in step.requests]
+        if priorities != sorted(priorities) or len(set(step.epochs)) != len(step.epochs):
+            raise WrongAnswerError("requests were not visited once each, by priority")
+        self.judge.judge(plan, step, begun, bool(preempted))
         self._check_columns(plan)
         self._check_windows(step)
         return plan
 
     def _order(self, request: Request) -> tuple[int, float]:
-        return (request.message.priority if self.config.scheduler.policy == "priority" else 0, request.message.arrival_s)
+        return order_of(request, self.config)
 
     def _check_windows(self, step: Step) -> None:
         """What the next token can read is still held, even where the worker would not notice that it was let go."""
@@ -193,7 +192,7 @@ class Schedule:
             chunked_prefill=chunked,
             long_prefill_token_threshold=rng.choice([0, 0, 0, 5]),
             prefill_schedule_interval=rng.choice([1, 1, 1, 2, 3]),
-            policy=rng.choice(["fcfs", "fcfs", "priority"]),
+            policy=rng.choice(["fcfs", "priority"]),
             reserve_full_prompt=rng.random() < 0.6,
             watermark=rng.choice([0.0, 0.0, 0.1]),
             overlapped=rng.random() < 0.65,
@@ -259,6 +258,8 @@ class Schedule:
         if drafts and not self.proposals_told and self.config.scheduler.overlapped and core.scheduler.cache.can_rewind:
             core.scheduler._drafts_per_step = drafts
         self.rng.shuffle(core.scheduler.limits)
+        core.scheduler.most_overtaken = self.rng.choice([0, 1, 2, 16])
+        core.judge = QueueJudge(core.scheduler, self.config)
         core.run()
         self._check_answers()
         self._check_end(executor.worker)
@@ -381,6 +382,8 @@ class Schedule:
         counts["steps"] += self.core.executor.num_steps  # type: ignore[attr-defined]
         counts["requests"] += len(self.requests)
         counts["preemptions"] += self.stats["num_preemptions"]
+        counts["preemptions by priority"] += self.core.judge.num_preempted
+        counts["overtakings"] += sum(self.core.judge.overtaken.values())
         counts["hits"] += self.stats["prefix_hits"]
         counts["rejected drafts"] += self.core.executor.worker.rejected  # type: ignore[attr-defined]
         counts["failed steps"] += self.faults.failed_steps

@@ -186,7 +186,8 @@ def test_what_is_wrong_is_said(options: dict[str, Any], variables: dict[str, str
 
 def test_a_child_that_fails_early_says_so_in_its_log() -> None:
     """What a process raises before it has its configuration is not lost."""
-    code = "import socket; from octavo.engine.child import main; a, b = socket.socketpair(); main(['worker.none', str(a.fileno()), '/'])"
+    code = "import socket; from octavo.engine.child import main; a, b = socket.socketpair(); c, d = socket.socketpair(); "
+    code += "main(['worker.none', str(a.fileno()), str(c.fileno()), '[\"/nowhere\"]'])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1
     assert "the process fails" in result.stderr

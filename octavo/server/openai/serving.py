@@ -78,6 +78,8 @@ def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams
     """Parameters of use_beam_search: n is the width. Raises RequestError for a field that would change what a beam search finds."""
     if max_tokens < 1:
         raise RequestError(f"max_tokens must be at least 1, not {max_tokens}", parameter="max_tokens")
+    if not 1 <= request.n <= environment.max_num_sequences():
+        raise RequestError(f"n must be between 1 and {environment.max_num_sequences()}, not {request.n}", parameter="n")
     for name in _NOT_FOR_BEAMS:
         if getattr(request, name):
             raise RequestError(f"a beam search takes no {name}", f"leave {name} or use_beam_search away", name)
