@@ -96,13 +96,13 @@ def test_a_checkpoint_of_pickles_is_refused(random_model: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("what", BURNS)
 def test_a_template_that_burns_or_reaches_out_is_ended(numbers: Server, what: str) -> None:
-    worker = psutil.Process(numbers.process.pid)
-    before, began = worker.memory_info().rss, time.monotonic()
+    server = psutil.Process(numbers.process.pid)
+    before, began = server.memory_info().rss, time.monotonic()
     error = numbers.refusal(CHAT, messages=[{"role": "user", "content": f"burn {what}"}], max_tokens=1)
     assert error["param"] == "messages"
     assert "root:" not in error["message"]
     assert time.monotonic() - began < 30  # its own limit is a tenth of that
-    assert worker.memory_info().rss - before < 100e6
+    assert server.memory_info().rss - before < 100e6
     assert numbers.lives()
 
 
