@@ -12,7 +12,7 @@ from octavo.config.config import ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
 from octavo.protocol.columns import pack
 from octavo.protocol.messages import EngineRequest
-from octavo.protocol.sampling_params import INT_LIMIT, SamplingParams
+from octavo.protocol.sampling_params import SamplingParams
 from octavo.text.chat_template import check_variables
 from octavo.text.tokenizer import Tokenizer
 
@@ -162,10 +162,6 @@ class InputProcessor:
                 raise unavailable(name, name)
         if params.flat_logprobs:
             raise unavailable("flat_logprobs", "flat_logprobs")
-        if params.max_tokens == 0 and params.prompt_logprobs is None:
-            raise RequestError("max_tokens must be at least 1", "0 asks for prompt_logprobs alone", "max_tokens")
-        if abs(priority) >= INT_LIMIT:
-            raise RequestError(f"priority must fit in 64 bits, not be {priority}", parameter="priority")
         if priority and not self._has_priorities:
             raise RequestError(
                 f"priority is {priority}, but the scheduler serves in order of arrival",
@@ -176,6 +172,8 @@ class InputProcessor:
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
+        if params.max_tokens == 0 and params.prompt_logprobs is None:
+            raise RequestError("max_tokens must be at least 1", "0 asks for prompt_logprobs alone", "max_tokens")
 
     def _truncated(self, ids: list[int], params: SamplingParams) -> list[int]:
         keep = params.truncate_prompt_tokens

@@ -5,7 +5,6 @@ Fields, defaults and ranges are vLLM's, so that code written for it runs unchang
 
 import enum
 import math
-import sys
 from typing import Any
 
 import msgspec
@@ -13,12 +12,12 @@ import msgspec
 from octavo import environment
 from octavo.errors import RequestError
 
+INT_LIMIT = 2**63  # a message cannot hold a larger one
+FLOAT_LIMIT = 1e308  # nan is not below it either
 GREEDY_BELOW = 1e-5  # a temperature under this is greedy
 LOWEST_TEMPERATURE = 0.01  # one in between is raised to this, or float32 logits overflow
 MAX_LOGPROB_TOKEN_IDS = 128
 MAX_BAD_WORDS = 128
-INT_LIMIT = 2**63  # a message cannot hold a larger one
-FLOAT_LIMIT = sys.float_info.max  # nan is not below it either
 
 
 class RequestOutputKind(enum.IntEnum):
