@@ -32,6 +32,7 @@ from octavo.protocol.messages import (
     Reply,
     Stop,
     ToCore,
+    Unreadable,
 )
 from octavo.protocol.step import StepPlan, StepResult
 from octavo.scheduler.scheduler import Scheduler
@@ -176,6 +177,8 @@ class EngineCore:
     def _handle(self, message: ToCore) -> None:
         if isinstance(message, Add):
             self._add(message.request)
+        elif isinstance(message, Unreadable):
+            self._refuse(message.request_id, message.reason)
         elif isinstance(message, Abort):
             self._abort(message.request_ids)
         elif isinstance(message, Call):
@@ -188,7 +191,10 @@ class EngineCore:
         try:
             self.scheduler.add(request)
         except OctavoError as error:
-            self._outputs.append(EngineOutput(request.request_id, finish_reason=FinishReason.ERROR, error=str(error)))
+            self._refuse(request.request_id, str(error))
+
+    def _refuse(self, request_id: str, reason: str) -> None:
+        self._outputs.append(EngineOutput(request_id, finish_reason=FinishReason.ERROR, error=reason))
 
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:

@@ -201,6 +201,8 @@ class InputProcessor:
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
+        if params.max_tokens == 0 and params.prompt_logprobs is None:
+            raise RequestError("max_tokens must be at least 1", "0 asks for prompt_logprobs alone", "max_tokens")
 
     def truncated(self, prompt: EncodedPrompt, keep: int | None, side: str | None, max_tokens: int | None) -> EncodedPrompt:
         """A prompt cut to `keep` tokens; -1: to what leaves room for max_tokens. side: which end is cut off, left unless told."""

@@ -105,6 +105,13 @@ class Call(msgspec.Struct, array_like=True, tag=True):
     arguments: list[Any] = []
 
 
+class Unreadable(msgspec.Struct, array_like=True, tag=True):
+    """In place of an Add that came and cannot be read: the request is answered, so that nobody waits for it."""
+
+    request_id: str
+    reason: str
+
+
 class Stop(msgspec.Struct, array_like=True, tag=True):
     """End: in-flight requests are aborted."""
 
@@ -149,5 +156,5 @@ class Dead(msgspec.Struct, array_like=True, tag=True):
     kind: str = "EngineDeadError"  # name of the class in octavo.errors
 
 
-ToCore = Add | Abort | Call | Stop
+ToCore = Add | Abort | Call | Stop | Unreadable
 FromCore = Outputs | Reply | Ready | Dead

@@ -13,6 +13,8 @@ import msgspec
 from octavo import environment
 from octavo.errors import RequestError
 
+INT_LIMIT = 2**63  # a message cannot hold a larger one
+FLOAT_LIMIT = 1e308  # nan is not below it either
 GREEDY_BELOW = 1e-5  # a temperature under this is greedy
 LOWEST_TEMPERATURE = 0.01  # one in between is raised to this, or float32 logits overflow
 MAX_LOGPROB_TOKEN_IDS = 128
@@ -47,8 +49,9 @@ class RepetitionDetectionParams(msgspec.Struct, omit_defaults=True):
     min_count: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.max_pattern_size, self.min_pattern_size, self.min_count) < 0:
-            raise RequestError("repetition_detection: sizes and counts cannot be negative", parameter="repetition_detection")
+        numbers = (self.max_pattern_size, self.min_pattern_size, self.min_count)
+        if min(numbers) < 0 or max(numbers) >= INT_LIMIT:
+            raise RequestError("repetition_detection: sizes and counts must be 0 .. 2**63", parameter="repetition_detection")
         if self.max_pattern_size:
             self.min_pattern_size = self.min_pattern_size or 1
             if self.min_pattern_size > self.max_pattern_size or self.min_count < 2:
@@ -131,12 +134,15 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         floats = ("presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p")
         for name in floats:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= FLOAT_LIMIT:
                 raise _wrong(name, f"{name} must be a finite number, not {value!r}")
         for name in ("max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens", "seed", "stream_interval"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise _wrong(name, f"{name} must be an integer, not {value!r}")
+        for name in ("top_k", "min_tokens", "max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens", "stream_interval"):
+            if abs(getattr(self, name) or 0) >= INT_LIMIT:
+                raise _wrong(name, f"{name} must fit in 64 bits, not be {getattr(self, name)}")
 
     def _check_ranges(self) -> None:
         if not 1 <= self.n <= environment.max_num_sequences():
@@ -156,9 +162,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             raise _wrong("min_p", f"min_p must be in [0, 1], not {self.min_p}")
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
             raise _wrong("seed", f"seed must fit in 64 bits, not {self.seed}")
-        if self.max_tokens is not None and self.max_tokens < (1 if self.prompt_logprobs is None else 0):
-            scoring = "; 0 asks for prompt_logprobs alone" if self.max_tokens == 0 else ""
-            raise _wrong("max_tokens", f"max_tokens must be at least 1, not {self.max_tokens}{scoring}")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise _wrong("max_tokens", f"max_tokens must be at least 1, or 0 to score the prompt alone, not {self.max_tokens}")
         if self.min_tokens < 0:
             raise _wrong("min_tokens", f"min_tokens must be at least 0, not {self.min_tokens}")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:

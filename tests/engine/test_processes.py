@@ -119,6 +119,16 @@ class TestInProcesses:
                 break
         assert len(tokens) == 200
 
+    def test_a_request_that_cannot_be_read_is_answered(self, engine: tuple[EngineClient, EngineFacts]) -> None:
+        client, _ = engine
+        wrong = request("wrong", prompt(5, 20))
+        assert wrong.sampling is not None
+        wrong.sampling.max_tokens = -5  # as if the front end had not checked it
+        answers = generate(client, [wrong, request("right", prompt(6, 20))])
+        assert answers["wrong"].finish is FinishReason.ERROR
+        assert "max_tokens" in (answers["wrong"].error or "")
+        assert len(answers["right"].tokens) == 8
+
     def test_an_aborted_request_ends_and_the_others_go_on(self, engine: tuple[EngineClient, EngineFacts]) -> None:
         client, _ = engine
         both = [request("abandoned", prompt(5, 20), max_tokens=230), request("kept", prompt(6, 20))]

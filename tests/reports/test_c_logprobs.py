@@ -102,6 +102,15 @@ def test_c5_a_prompt_can_be_scored_without_an_answer(numbers: Server, path: str)
     assert numbers.metric("generation_tokens_total") == before + 1  # of the second request
 
 
+def test_c5_of_several_choices_without_an_answer_each_has_its_end(numbers: Server) -> None:
+    body: dict[str, Any] = {"prompt": ids(100, seed=5), "max_tokens": 0, "temperature": 1.0}
+    choices = numbers.ask(COMPLETIONS, **body, n=3, prompt_logprobs=1)["choices"]
+    assert [(choice["text"], choice["finish_reason"]) for choice in choices] == [("", "length")] * 3
+    assert len(choices[0]["prompt_logprobs"]) == 100
+    assert numbers.refusal(COMPLETIONS, **body)["param"] == "max_tokens"
+    assert numbers.refusal(CHAT, messages=says("z"), max_tokens=0)["param"] == "max_tokens"
+
+
 def test_c6_logprobs_are_those_of_the_model_whatever_the_sampling(numbers: Server) -> None:
     def first(**body: Any) -> dict[str, float]:
         logprobs = numbers.ask(COMPLETIONS, prompt="the same prompt", logprobs=5, max_tokens=1, seed=1, **body)["choices"][0]["logprobs"]

@@ -190,3 +190,6 @@ def test_d15_a_top_k_beyond_the_vocabulary_is_all_of_it(numbers: Server) -> None
     body: dict[str, Any] = {"temperature": 1.0, "seed": 4, "max_tokens": 6, "ignore_eos": True}
     expected = tokens_of(numbers, **body)
     assert [tokens_of(numbers, **body, top_k=value) for value in (0, -1, VOCABULARY, 2**30)] == [expected] * 4
+    for name in ("top_k", "min_tokens", "stream_interval"):
+        error = numbers.refusal(COMPLETIONS, prompt="z", **{name: 2**63})
+        assert (error["param"], numbers.lives()) == (name, True)
