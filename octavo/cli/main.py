@@ -6,10 +6,15 @@ import sys
 from octavo import __version__
 from octavo.errors import OctavoError
 
-# command -> what it does; its file is octavo/cli/<command>.py
+# command -> what it does; its file is octavo/cli/<command>.py, `-` as `_`
 COMMANDS = {
     "serve": "start the HTTP server for a model",
     "chat": "talk to a running server",
+    "complete": "continue a text on a running server",
+    "run-batch": "answer the requests of a file",
+    "cache": "list or remove what octavo keeps on disk",
+    "collect-env": "describe this machine and installation",
+    "download-kernels": "compile the kernels before they are needed",
     "version": "print the version",
 }
 
@@ -31,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"hint: the commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        return int(importlib.import_module(f"octavo.cli.{command}").run(words[1:]))
+        return int(importlib.import_module(f"octavo.cli.{command.replace('-', '_')}").run(words[1:]))
     except OctavoError as error:
         print(f"octavo {command}: {error}", file=sys.stderr)
         return 1
@@ -41,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def usage() -> str:
     lines = [f"octavo {__version__}: an inference and serving engine for large language models", "", "usage: octavo COMMAND ...", ""]
-    lines += [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    lines += [f"  {name:<18} {text}" for name, text in COMMANDS.items()]
     lines += ["", "octavo COMMAND --help tells a command's options. A first try: octavo serve smollm2"]
     return "\n".join(lines)
 
