@@ -112,3 +112,8 @@ def test_fixtures() -> Path | None:
     """OCTAVO_TEST_FIXTURES: a folder with the archives that tests would otherwise fetch."""
     path = os.environ.get("OCTAVO_TEST_FIXTURES")
     return Path(path) if path else None
+
+
+def wants_color() -> bool:
+    """Whether a terminal may get colours: not with NO_COLOR, nor where TERM says that it has none."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")

@@ -154,7 +154,7 @@ class _Run:
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
-            if self._num_signals and self._llm is None:  # a download cannot be stopped; it ends with the process
+            if self._num_signals and self._llm is None:  # a download or a load cannot be stopped; it ends with the process
                 self._journal.sync()
                 print("stopped before the model was loaded", file=sys.stderr, flush=True)
                 os._exit(EXIT_INTERRUPTED)
@@ -171,8 +171,9 @@ class _Run:
 
     async def _answer_all(self) -> None:
         config = await in_daemon_thread(lambda: resolve(self._options, "server"))
-        self._llm = llm = AsyncLLM(config)
+        llm = AsyncLLM(config)
         await llm.start()
+        self._llm = llm
         app = create_app(self._server_options, llm)
         keys = api_keys(self._server_options)
         progress = Progress(self._source.total, len(self._journal), self._journal)
