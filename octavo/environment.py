@@ -4,6 +4,7 @@ A variable is `OCTAVO_NAME`; `VLLM_NAME` is read as a fallback where vLLM has th
 """
 
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -117,3 +118,20 @@ def test_fixtures() -> Path | None:
 def wants_color() -> bool:
     """Whether a terminal may get colours: not with NO_COLOR, nor where TERM says that it has none."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+_RELEVANT = (
+    *("OCTAVO_", "VLLM_", "HF_", "HUGGINGFACE_", "OMP_", "GOMP_", "KMP_", "MKL_", "NUMBA_"),
+    *("TORCH_", "CUDA_", "XDG_", "OTEL_", "PYTHON"),
+)
+_RELEVANT_NAMES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "NO_COLOR", "TERM", "LANG", "LC_ALL", "TMPDIR")
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|HEADERS|SALT", re.IGNORECASE)
+
+
+def relevant() -> dict[str, str]:
+    """Variables that matter to octavo and what it is made of; values that may be secret, and credentials in addresses, are masked."""
+    found = {}
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(_RELEVANT) or name in _RELEVANT_NAMES or name.lower() in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+            found[name] = "***" if value and _SECRET.search(name) else re.sub(r"(?<=://)[^/@\s]*@", "***@", value)
+    return found

@@ -11,6 +11,7 @@ import torch
 from octavo import plugins
 from octavo.config.config import Config
 from octavo.config.numbers import gib
+from octavo.config.reservation import Reservation
 from octavo.device.arena import Arena
 from octavo.device.device import Device
 from octavo.kvcache.plan import plan_cache
@@ -18,12 +19,13 @@ from octavo.kvcache.specs import CachePlan, LayerState
 from octavo.kvcache.worker_facts import WorkerFacts
 from octavo.loading.build import build, build_meta, cache_dtype
 from octavo.logging import get_logger
+from octavo.ops import kernels
 from octavo.protocol.step import StepMasks, StepPlan, StepResult, StepTimings
 from octavo.sampling.pipeline import Pipeline
 from octavo.worker.cache import Cache
 from octavo.worker.execution import Execution
 from octavo.worker.measure import least_cache_bytes, measure_arena
-from octavo.worker.memory import Ledger, Reservation, is_out_of_memory, loading_error
+from octavo.worker.memory import Ledger, is_out_of_memory, loading_error
 from octavo.worker.rows import Rows
 from octavo.worker.warm_up import num_blocks, warm_up
 
@@ -50,6 +52,7 @@ class Worker:
         self._config = config
         self._device: Device = plugins.load("device", config.device.device).create(config.device)
         self._ledger = Ledger(self._device, config.cache.memory_utilization, config.cache.memory_bytes, self._reservation)
+        self._reservation.use([config.model.path, config.model.tokenizer_path, str(kernels.folder(self._device.kind))])
         self._ledger.check_device()
         meta = build_meta(config, self._device.kind)
         self._ledger.check_sizes(
@@ -168,6 +171,7 @@ class Worker:
         logger.info("Device: %s", self._device.description)
         for op, choice in sorted(self._choices().items()):
             logger.info("  %-18s %s", op, choice)
+        logger.info("Kernels: %s", kernels.told(self._device.kind))
 
 
 def _progress() -> Callable[[int, int], None]:

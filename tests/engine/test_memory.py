@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import octavo
+from octavo.config.reservation import Reservation
 from octavo.errors import MemoryPlanError
-from octavo.worker.memory import GIB, Ledger, Reservation, is_out_of_memory, loading_error
+from octavo.worker.memory import GIB, Ledger, is_out_of_memory, loading_error
 
 MIB = 1024**2
 
@@ -144,7 +145,7 @@ def test_a_released_reservation_leaves_nothing(tmp_path: Path) -> None:
 def test_a_killed_instance_promises_nothing(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib\n"
-        "from octavo.worker.memory import Reservation\n"
+        "from octavo.config.reservation import Reservation\n"
         "mine = Reservation(pathlib.Path(sys.argv[1])); mine.take(1 << 40)\n"
         "print('taken', flush=True); sys.stdin.read()\n"
     )
