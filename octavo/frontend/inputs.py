@@ -12,7 +12,7 @@ from octavo.config.config import ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
 from octavo.protocol.columns import pack
 from octavo.protocol.messages import EngineRequest
-from octavo.protocol.sampling_params import SamplingParams
+from octavo.protocol.sampling_params import SamplingParams, fits_message
 from octavo.text.chat_template import check_variables
 from octavo.text.tokenizer import Tokenizer
 
@@ -162,6 +162,8 @@ class InputProcessor:
                 raise unavailable(name, name)
         if params.flat_logprobs:
             raise unavailable("flat_logprobs", "flat_logprobs")
+        if not fits_message(priority):
+            raise RequestError("priority must fit in 64 bits", parameter="priority")
         if priority and not self._has_priorities:
             raise RequestError(
                 f"priority is {priority}, but the scheduler serves in order of arrival",

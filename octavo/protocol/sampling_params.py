@@ -46,7 +46,10 @@ class RepetitionDetectionParams(msgspec.Struct, omit_defaults=True):
     min_count: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.max_pattern_size, self.min_pattern_size, self.min_count) < 0:
+        sizes = (self.max_pattern_size, self.min_pattern_size, self.min_count)
+        if not all(map(fits_message, sizes)):
+            raise RequestError("repetition_detection: sizes and counts must fit in 64 bits", parameter="repetition_detection")
+        if min(sizes) < 0:
             raise RequestError("repetition_detection: sizes and counts cannot be negative", parameter="repetition_detection")
         if self.max_pattern_size:
             self.min_pattern_size = self.min_pattern_size or 1
@@ -125,6 +128,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise _wrong(name, f"{name} must be an integer, not {value!r}")
+        for name in ("top_k", "min_tokens", "max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens", "stream_interval"):
+            if not fits_message(getattr(self, name)):
+                raise _wrong(name, f"{name} must fit in 64 bits")
 
     def _check_ranges(self) -> None:
         if not 1 <= self.n <= environment.max_num_sequences():
@@ -225,6 +231,11 @@ class BeamSearchParams(msgspec.Struct, omit_defaults=True):
             raise _wrong("beam_width", f"beam_width must be at least 1, not {self.beam_width}")
         if self.max_tokens < 1:
             raise _wrong("max_tokens", f"max_tokens must be at least 1, not {self.max_tokens}")
+
+
+def fits_message(value: int | None) -> bool:
+    """Whether a number can be sent to the engine."""
+    return value is None or -(2**63) <= value < 2**63
 
 
 def _wrong(parameter: str, fact: str) -> RequestError:

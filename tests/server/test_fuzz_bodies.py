@@ -60,7 +60,9 @@ def test_every_endpoint_has_seeds_that_it_answers(server: RealServer, fields: di
 @pytest.mark.parametrize("count", [SAMPLE, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 async def test_mutants_beside_a_normal_client(server: RealServer, fields: dict[str, list[str]], count: int) -> None:
     processes = [psutil.Process(server.process.pid), *server.children]
-    async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
+    # a client must close idle connections before the server does, or it may meet the end of one just as it sends
+    limits = httpx.Limits(keepalive_expiry=2)
+    async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
         normal = _Normal(http)
         await normal.begin()
         faults: list[str] = []
