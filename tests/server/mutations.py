@@ -80,6 +80,7 @@ ODD_TEXTS = (
     "{{ 7*7 }}",
 )
 ODD_NUMBERS = (0, -0.0, 1, -1, 2, 0.5, 1e-320, 1e308, -1e308, 127, 255, 256, 65_536, 2**31 - 1, 2**31, -(2**31) - 1, 2**53 + 1)
+SHAPES: tuple[Any, ...] = ([], {}, [None], [[]], {"": None}, [1, "a", None], {"type": "text"}, {"a": {"b": []}})
 ODD_HUGE = (2**63 - 1, 2**63, -(2**63) - 1, 2**64, 10**40, -(10**400))
 
 
@@ -147,6 +148,12 @@ def write(tree: Any, rng: random.Random, repeats: bool) -> str:
     return json.dumps(tree, ensure_ascii=rng.random() < 0.5)
 
 
+def odd_texts() -> list[str]:
+    """Odd values as JSON, none of them large."""
+    values = (*ODD_NUMBERS, *ODD_HUGE, *ODD_TEXTS, None, True, False, *SHAPES)
+    return [*(json.dumps(value) for value in values), *(raw.text for raw in RAWS)]
+
+
 def odd(rng: random.Random) -> Any:
     """A value that is seldom right."""
     kind = rng.randrange(10)
@@ -161,7 +168,7 @@ def odd(rng: random.Random) -> Any:
     if kind == 7:
         return rng.choice((None, True, False))
     if kind == 8:
-        return rng.choice(([], {}, [None], [[]], {"": None}, [1, "a", None], {"type": "text"}, {"a": {"b": []}}))
+        return copy.deepcopy(rng.choice(SHAPES))
     return rng.choice((_deep, _long_text, _long_list, _wide))(rng)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -88,6 +89,28 @@ async def test_mutants_beside_a_normal_client(server: RealServer, fields: dict[s
     assert server.process.poll() is None
     assert not server.faults
     assert memory[1] < memory[0] * (1 + GROWTH), memory
+
+
+@pytest.mark.slow
+async def test_every_field_with_every_odd_value(server: RealServer, fields: dict[str, list[str]]) -> None:
+    faults: list[str] = []
+    everything = [
+        Mutant(number, path, json.dumps(SEEDS[path][0])[:-1].encode() + f", {json.dumps(name)}: {text}}}".encode("utf-8", "surrogatepass"))
+        for path in SEEDS
+        for number, (name, text) in enumerate(itertools.product(fields[path], mutations.odd_texts()))
+    ]
+    mutants = iter(everything)
+    async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=httpx.Limits(keepalive_expiry=2)) as http:
+
+        async def send_some() -> None:
+            for mutant in mutants:
+                await _send(http, server.url, mutant, faults)
+
+        await asyncio.gather(*(send_some() for _ in range(AT_ONCE)))
+    assert len(everything) > 3000
+    assert faults == [], "\n".join(faults)
+    server.wait_idle()
+    assert not server.faults
 
 
 class _Normal:

@@ -39,6 +39,8 @@ def test_spellings() -> None:
     ("field", "value"),
     [
         ("n", 0),
+        ("repetition_penalty", 1e-320),
+        ("repetition_penalty", 1e308),
         ("n", 1.5),
         ("n", 10**6),
         ("presence_penalty", 2.1),
