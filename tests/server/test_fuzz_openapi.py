@@ -40,6 +40,13 @@ def send(server: RealServer, count: int) -> int:
     """Send at least so many cases, shared among the operations that take something; how many were sent."""
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     operations = [found.ok() for found in document.get_all_operations()]
+    bodies = {
+        f"{method.upper()} {path}"
+        for path, each in document.raw_schema["paths"].items()
+        for method in each
+        if "requestBody" in each[method]
+    }
+    assert bodies == {operation.label for operation in operations if operation.body}
     taking = [operation for operation in operations if operation.body or operation.path_parameters or operation.query]
     for operation in operations:
         if operation not in taking:
