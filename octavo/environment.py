@@ -40,6 +40,11 @@ def engine_ready_timeout_s() -> float:
     return float(read("ENGINE_READY_TIMEOUT_S", "600") or 600)
 
 
+def engine_pulse_timeout_s() -> float:
+    """How long a process of the engine may give no sign of life before it is killed, and its clients told; 0 = for ever."""
+    return float(read("ENGINE_PULSE_TIMEOUT_S", "20") or 20)
+
+
 def in_one_process() -> bool:
     """VLLM_ENABLE_V1_MULTIPROCESSING=0: engine core and worker live in the caller's process."""
     return not flag("ENABLE_V1_MULTIPROCESSING", True)

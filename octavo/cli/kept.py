@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo import environment
 from octavo.checkpoint import catalog
-from octavo.config.reservation import Reservation
+from octavo.config.in_use import held
 from octavo.errors import OctavoError
 
 
@@ -38,7 +38,7 @@ class Kept:
 
 def find() -> list[Kept]:
     """Everything, by kind and name."""
-    used = [Path(file) for files in Reservation().used_files() for file in files]
+    used = held()
     found = [*_models(used), *_hub(used), *_kernels(used), *_batches()]
     return sorted(found, key=lambda kept: (kept.kind, kept.name))
 
@@ -62,7 +62,7 @@ def remove(kept: Kept) -> None:
         raise OctavoError(f"{kept.path} cannot be removed: {error.strerror}", "look at its owner and its rights") from None
 
 
-def _models(used: list[Path]) -> Iterator[Kept]:
+def _models(used: set[Path]) -> Iterator[Kept]:
     """The catalog's models, and what is left of downloads that were cut off."""
     known = {model.file_name: model.name for model in catalog.CATALOG.values()}
     for path in _entries(catalog.folder()):
@@ -75,7 +75,7 @@ def _models(used: list[Path]) -> Iterator[Kept]:
             yield _kept(known.get(path.name, path.name), "model", path, _busy(path, used))
 
 
-def _hub(used: list[Path]) -> Iterator[Kept]:
+def _hub(used: set[Path]) -> Iterator[Kept]:
     """Models in the Hugging Face cache, which other programs use too."""
     if not environment.hub_cache().is_dir():
         return
@@ -97,7 +97,7 @@ def _remove_from_hub(kept: Kept) -> None:
         shutil.rmtree(kept.path)
 
 
-def _kernels(used: list[Path]) -> Iterator[Kept]:
+def _kernels(used: set[Path]) -> Iterator[Kept]:
     """A folder for each version of octavo's kernels and each kind of CPU."""
     for path in _entries(environment.cache_root() / "kernels"):
         if path.is_dir():
@@ -136,9 +136,9 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _busy(path: Path, used: list[Path]) -> str | None:
+def _busy(path: Path, used: set[Path]) -> str | None:
     real = path.resolve()
-    return "an instance has it" if any(file.is_relative_to(real) for file in used) else None
+    return "a running process has it open" if any(file.is_relative_to(real) for file in used) else None
 
 
 def _is_locked(path: Path) -> bool:

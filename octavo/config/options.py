@@ -146,6 +146,7 @@ class ServerOptions:
         None, "keys that clients must send (Authorization: Bearer); environment: OCTAVO_API_KEY", "Server", kind="list"
     )
     uds: str | None = option(None, "path of a Unix socket to listen on instead of host and port", "Server")
+    uds_mode: str = option("660", "permissions of that socket, octal", "Server")
     root_path: str = option("", "path prefix when behind a proxy", "Server")
     guard_all_endpoints: bool = option(
         False,

@@ -81,6 +81,7 @@ class ProcessConnection:
             self._outbox.send(self._encode(config))
             facts = self._wait_until_ready(environment.engine_ready_timeout_s())
             self._is_ready = True
+            self._core.watch(environment.engine_pulse_timeout_s())
             return facts
         except BaseException:
             self.close()

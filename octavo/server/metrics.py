@@ -5,14 +5,14 @@ import asyncio
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from octavo.server.state import ServerState
 
 router = APIRouter()
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Text, or OpenMetrics where the client accepts it. No series before the engine is up, or with --disable-log-stats."""
     state: ServerState = request.app.state.server

@@ -29,6 +29,7 @@ class ServerState:
     phase: Phase = Phase.STARTING
     started_s: int = field(default_factory=lambda: int(time.time()))
     fingerprint: str = f"octavo-{__version__}"
+    load: int = 0  # requests that are being answered, if they are counted
 
     def attach(self, llm: AsyncLLM) -> None:
         """The engine is up."""

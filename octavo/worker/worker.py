@@ -10,8 +10,8 @@ import torch
 
 from octavo import plugins
 from octavo.config.config import Config
+from octavo.config.in_use import Hold
 from octavo.config.numbers import gib
-from octavo.config.reservation import Reservation
 from octavo.device.arena import Arena
 from octavo.device.device import Device
 from octavo.kvcache.plan import plan_cache
@@ -25,7 +25,7 @@ from octavo.sampling.pipeline import Pipeline
 from octavo.worker.cache import Cache
 from octavo.worker.execution import Execution
 from octavo.worker.measure import least_cache_bytes, measure_arena
-from octavo.worker.memory import Ledger, is_out_of_memory, loading_error
+from octavo.worker.memory import Ledger, Reservation, is_out_of_memory, loading_error
 from octavo.worker.rows import Rows
 from octavo.worker.warm_up import num_blocks, warm_up
 
@@ -42,6 +42,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._reservation = Reservation()
+        self._hold = Hold()
 
     def start(self, config: Config) -> WorkerFacts:
         """Load the model and find out how much memory is left for the cache.
@@ -52,7 +53,7 @@ class Worker:
         self._config = config
         self._device: Device = plugins.load("device", config.device.device).create(config.device)
         self._ledger = Ledger(self._device, config.cache.memory_utilization, config.cache.memory_bytes, self._reservation)
-        self._reservation.use([config.model.path, config.model.tokenizer_path, str(kernels.folder(self._device.kind))])
+        self._hold.add([config.model.path, config.model.tokenizer_path])
         self._ledger.check_device()
         meta = build_meta(config, self._device.kind)
         self._ledger.check_sizes(
@@ -64,6 +65,7 @@ class Worker:
             if is_out_of_memory(error):
                 raise loading_error(error, self._ledger) from error
             raise
+        self._hold.add([kernels.folder(self._device.kind)])
         self._ledger.close_books()
         self._log()
         return self._facts()
@@ -108,6 +110,7 @@ class Worker:
     def forget(self) -> None:
         """The other instances on this machine need not reckon with this one any more."""
         self._reservation.release()
+        self._hold.release()
 
     def close(self) -> None:
         """Give back the memory, when the process lives on."""

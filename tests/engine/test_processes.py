@@ -43,8 +43,7 @@ def in_processes(**changes: Any) -> Config:
 
 
 def left_over(folder: Path) -> list[str]:
-    """Sockets and their folders. What a killed worker told the other instances of its memory is taken away by the next one to start."""
-    return [str(path.relative_to(folder)) for path in folder.rglob("*") if "memory" not in str(path)]
+    return [str(path.relative_to(folder)) for path in folder.rglob("*")]
 
 
 def wait_for_end(*pids: int, timeout_s: float = 15) -> None:

@@ -9,11 +9,12 @@ import pytest
 import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from tests.server import fuzzed_server
 from tests.server.real_server import TEXTS, RealServer
 
-CHECKS = [not_a_server_error]
+CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
 SAMPLE, MANY = 300, 5000
 TIMEOUT_S = 60
 

@@ -6,10 +6,10 @@ answered, and the answers delivered in the file's order. A signal ends it at any
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -24,14 +24,16 @@ from octavo.config.options import BatchOptions, Options, ServerOptions
 from octavo.config.resolve import resolve
 from octavo.errors import ConfigError, EngineDeadError
 from octavo.frontend.async_llm import AsyncLLM
-from octavo.server.app import api_keys, create_app
+from octavo.server.api_keys import api_keys
+from octavo.server.app import create_app
 from octavo.server.batch import transfer
 from octavo.server.batch.answers import answered, refused
 from octavo.server.batch.journal import Journal, Owner
 from octavo.server.batch.lines import BatchFile, Line
 from octavo.server.batch.progress import Progress
 from octavo.server.errors import RETRY_AFTER_S
-from octavo.server.run import EXIT_INTERRUPTED, address, bind, in_daemon_thread
+from octavo.server.listener import Listener, listen
+from octavo.server.run import EXIT_INTERRUPTED, in_daemon_thread
 
 logger = logging.get_logger(__name__)
 
@@ -47,7 +49,8 @@ def run(batch: BatchOptions, options: Options, server_options: ServerOptions) ->
     assert batch.input_file is not None
     assert batch.output_file is not None
     places = Places.of(batch.output_file, batch.output_tmp_dir)
-    listener = bind(server_options.host, server_options.port) if batch.enable_metrics else None
+    server_options = dataclasses.replace(server_options, disable_uvicorn_access_log=True)  # nobody accesses anything
+    listener = listen(server_options) if batch.enable_metrics else None
     with contextlib.closing(listener) if listener else contextlib.nullcontext(), _local(batch.input_file) as path:
         if places.final is not None and places.final.exists() and path.samefile(places.final):
             raise ConfigError("the batch file and the output are one file", "choose another -o")
@@ -124,7 +127,7 @@ class _Run:
         batch: BatchOptions,
         options: Options,
         server_options: ServerOptions,
-        listener: socket.socket | None,
+        listener: Listener | None,
     ) -> None:
         self._source = source
         self._journal = journal
@@ -226,7 +229,7 @@ async def _synced(journal: Journal) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _metrics(listener: socket.socket | None, app: FastAPI) -> AsyncIterator[None]:
+async def _metrics(listener: Listener | None, app: FastAPI) -> AsyncIterator[None]:
     """Serve /metrics, /health and /version of the engine meanwhile."""
     if listener is None:
         yield
@@ -239,8 +242,8 @@ async def _metrics(listener: socket.socket | None, app: FastAPI) -> AsyncIterato
         shown.include_router(importlib.import_module(f"octavo.server.{name}").router)
     server = uvicorn.Server(uvicorn.Config(shown, log_config=None, lifespan="off", access_log=False))
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    print(f"metrics at {address(listener)}/metrics", file=sys.stderr, flush=True)
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    print(f"metrics at {listener.address()}/metrics", file=sys.stderr, flush=True)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener.socket]))
     try:
         yield
     finally:

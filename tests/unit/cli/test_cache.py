@@ -10,7 +10,7 @@ import pytest
 
 from octavo.checkpoint import catalog
 from octavo.cli import cache, kept, main
-from octavo.config.reservation import Reservation
+from octavo.config.in_use import Hold
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -20,7 +20,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with one of each kind: 12 bytes of a catalog model, 34 of kernels, 5 of a batch, 6 of a download, 700 in the hub's cache."""
     monkeypatch.setenv("OCTAVO_CACHE_ROOT", str(tmp_path / "octavo"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     for name, size in (
         ("octavo/models/SmolLM2-135M-Instruct.Q4_1.gguf", 12),
         ("octavo/models/.smollm2-x/part", 6),
@@ -127,9 +126,8 @@ def test_a_cache_that_leads_elsewhere_is_left_alone(root: Path, capsys: pytest.C
     ],
 )
 def test_what_an_instance_uses_stays(root: Path, capsys: pytest.CaptureFixture[str], used: str, busy: str) -> None:
-    instance = Reservation()
-    instance.use([str(root / used)])
-    instance.take(1)
+    instance = Hold()
+    instance.add([root / used, root / "none"])
     assert [name for name, each in listed(capsys).items() if each["in_use"]] == [busy]
     assert main.main(["cache", "rm", *NAMES, "--yes"]) == 1
     assert f"{busy} is in use" in capsys.readouterr().err
