@@ -59,6 +59,15 @@ SEEDS: dict[str, list[dict[str, Any]]] = {
         {"prompt": [115, 97, 121, 112], "max_tokens": 3, "echo": True, "logprobs": 1, "prompt_logprobs": 1, "ignore_eos": True, "seed": 1},
         {"prompt": [[115, 97], [112]], "max_tokens": 2, "use_beam_search": True, "n": 2, "length_penalty": 1.2},
     ],
+    "/v1/chat/completions/batch": [
+        {"messages": [[{"role": "user", "content": "say p"}], [{"role": "user", "content": "say t"}]], "temperature": 0, "max_tokens": 4},
+    ],
+    "/tokenize": [
+        {"model": "scripted", "prompt": "say p", "add_special_tokens": True, "return_token_strs": True},
+        {"messages": [{"role": "user", "content": "say p"}], "add_generation_prompt": True},
+    ],
+    "/detokenize": [{"model": "scripted", "tokens": [115, 97, 121]}],
+    "/invocations": [{"prompt": "say p", "max_tokens": 2}, {"messages": [{"role": "user", "content": "say p"}], "max_tokens": 2}],
 }
 
 # what stands for anything; Raw is written as it is, JSON or not
@@ -112,11 +121,11 @@ class Mutant:
         return f"mutant {self.number} ({', '.join(self.what)}): {self.path} {(self.wire or self.body)[:600]!r}"
 
 
-def make(number: int, fields: dict[str, list[str]], seeds: dict[str, list[dict[str, Any]]] = SEEDS) -> Mutant:
-    """The mutant of that number. fields: names of every field that an endpoint knows."""
+def make(number: int, fields: dict[str, list[str]]) -> Mutant:
+    """The mutant of that number. fields: of every endpoint that there is the names that it knows."""
     rng = random.Random(number)
-    path = rng.choice(sorted(seeds))
-    tree: Any = copy.deepcopy(rng.choice(seeds[path]))
+    path = rng.choice([*sorted(fields), "/v1/chat/completions", "/v1/completions"])
+    tree: Any = copy.deepcopy(rng.choice(SEEDS[path]))
     what = []
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 6))):
         change = rng.choice(CHANGES)

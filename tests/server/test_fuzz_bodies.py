@@ -21,6 +21,7 @@ SAMPLE, MANY = 400, 5000
 AT_ONCE = 8
 WARM_UP = 200  # mutants after which memory is first measured
 GROWTH = 0.15
+WITHOUT_BODY = ("/ping",)
 NORMAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "say t"}], "logprobs": True, "top_logprobs": 2}),
     ("/v1/completions", {"prompt": ["one p", "two x"], "logprobs": 1, "echo": True, "return_token_ids": True}),
@@ -43,18 +44,24 @@ def fields(server: RealServer) -> dict[str, list[str]]:
     document = httpx.get(f"{server.url}/openapi.json").json()
     found = {}
     for path, operations in document["paths"].items():
-        if "post" in operations and "requestBody" in operations["post"]:
-            schema = operations["post"]["requestBody"]["content"]["application/json"]["schema"]
-            if "$ref" in schema:
-                schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-            found[path] = sorted(schema["properties"])
+        if "post" in operations and path not in WITHOUT_BODY:
+            content = operations["post"].get("requestBody", {}).get("content", {})
+            found[path] = sorted(_properties(content.get("application/json", {}).get("schema", {}), document))
     return found
 
 
+def _properties(schema: dict[str, Any], document: dict[str, Any]) -> set[str]:
+    """The names that a schema, or any form of it, has."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    forms = [form for kind in ("anyOf", "oneOf", "allOf") for form in schema.get(kind, ())]
+    return set(schema.get("properties", ())).union(*(_properties(form, document) for form in forms))
+
+
 def test_every_endpoint_has_seeds_that_it_answers(server: RealServer, fields: dict[str, list[str]]) -> None:
-    assert sorted(SEEDS) == sorted(fields)
-    for path, bodies in SEEDS.items():
-        for body in bodies:
+    assert fields.keys() <= SEEDS.keys()
+    for path in fields:
+        for body in SEEDS[path]:
             assert server.post(path, **body).status_code == 200, (path, body)
 
 
@@ -96,7 +103,7 @@ async def test_every_field_with_every_odd_value(server: RealServer, fields: dict
     faults: list[str] = []
     everything = [
         Mutant(number, path, json.dumps(SEEDS[path][0])[:-1].encode() + f", {json.dumps(name)}: {text}}}".encode("utf-8", "surrogatepass"))
-        for path in SEEDS
+        for path in fields
         for number, (name, text) in enumerate(itertools.product(fields[path], mutations.odd_texts()))
     ]
     mutants = iter(everything)

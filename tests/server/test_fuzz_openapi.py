@@ -12,6 +12,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from tests.server import fuzzed_server
+from tests.server.mutations import SEEDS
 from tests.server.real_server import TEXTS, RealServer
 
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
@@ -26,6 +27,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         yield server.wait_ready()
     finally:
         server.close()
+
+
+def test_answers_to_right_requests_are_as_the_document_says(server: RealServer) -> None:
+    """Whole and streamed."""
+    document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+    operations = [operation for found in document.get_all_operations() if (operation := found.ok()).body]
+    assert len(operations) >= 2
+    for operation in operations:
+        for body in SEEDS[operation.path]:
+            response = operation.Case(body=body).call_and_validate(checks=CHECKS, timeout=TIMEOUT_S)
+            assert response.status_code == 200
 
 
 @pytest.mark.parametrize("count", [SAMPLE, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
