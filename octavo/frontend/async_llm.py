@@ -164,10 +164,10 @@ class AsyncLLM:
         return stream
 
     async def encode(self, prompt: Prompt, add_special_tokens: bool = True) -> EncodedPrompt:
-        """A prompt as token ids; long texts are encoded on a thread."""
+        """A prompt as token ids; long ones are encoded, or their ids looked at, on a thread."""
         await self._ready()
-        text = prompt if isinstance(prompt, str) else prompt.get("prompt") if isinstance(prompt, dict) else None
-        if not isinstance(text, str) or len(text) <= LONG_TEXT:
+        parts = (prompt.get("prompt"), prompt.get("prompt_token_ids")) if isinstance(prompt, dict) else (prompt,)
+        if all(len(part) <= LONG_TEXT for part in parts if isinstance(part, (str, list))):
             return self.inputs.encode(prompt, add_special_tokens)
         encoded: EncodedPrompt = await self._in_thread(self.inputs.encode, prompt, add_special_tokens)
         return encoded

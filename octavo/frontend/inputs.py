@@ -287,6 +287,8 @@ def per_prompt(value: Any, count: int, name: str) -> Sequence[Any]:
 
 def _as_ids(values: Sequence[Any]) -> list[int]:
     ids = list(values)
+    if set(map(type, ids)) == {int}:  # nothing else runs meanwhile, and it may be a million of them
+        return ids
     for value in ids:
         if type(value) is not int and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
             raise RequestError(f"a prompt of token ids must hold integers only, not {value!r}", parameter="prompt")

@@ -287,7 +287,7 @@ def _prompts(value: Any) -> list[Prompt]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, list) and value:
-        if all(isinstance(v, int) and not isinstance(v, bool) for v in value):
+        if set(map(type, value)) == {int}:
             return [value]
         if all(isinstance(v, (str, list)) for v in value):
             return list(value)
