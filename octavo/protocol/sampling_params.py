@@ -231,8 +231,8 @@ class BeamSearchParams(msgspec.Struct, omit_defaults=True):
     allowed_token_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
-        if self.beam_width < 1:
-            raise _wrong("beam_width", f"beam_width must be at least 1, not {self.beam_width}")
+        if not 1 <= self.beam_width <= environment.max_num_sequences():
+            raise _wrong("beam_width", f"beam_width must be between 1 and {environment.max_num_sequences()}, not {self.beam_width}")
         if self.max_tokens < 1:
             raise _wrong("max_tokens", f"max_tokens must be at least 1, not {self.max_tokens}")
 

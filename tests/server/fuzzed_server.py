@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.server.real_server import SMALL, RealServer, write_model
 
-LIMITS = ("--max-model-len", "512", "--override-generation-config", '{"max_tokens": 24}')
+LIMITS = ("--max-model-len", "192", "--override-generation-config", '{"max_tokens": 24}')
 
 
 def start(folder: Path, *words: str) -> RealServer:
