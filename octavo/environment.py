@@ -6,6 +6,7 @@ config/variables.txt. A value that cannot be is a ConfigError that names the var
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,23 @@ def force_color(is_wanted: bool) -> None:
     os.environ.pop("NO_COLOR", None)
     os.environ.pop("FORCE_COLOR", None)
     os.environ["FORCE_COLOR" if is_wanted else "NO_COLOR"] = "1"
+
+
+_RELEVANT = (
+    *("OCTAVO_", "VLLM_", "HF_", "HUGGINGFACE_", "OMP_", "GOMP_", "KMP_", "MKL_", "NUMBA_"),
+    *("TORCH_", "CUDA_", "XDG_", "OTEL_", "PYTHON"),
+)
+_RELEVANT_NAMES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "NO_COLOR", "TERM", "LANG", "LC_ALL", "TMPDIR")
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|HEADERS|SALT", re.IGNORECASE)
+
+
+def relevant() -> dict[str, str]:
+    """Variables that matter to octavo and what it is made of; values that may be secret, and credentials in addresses, are masked."""
+    found = {}
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(_RELEVANT) or name in _RELEVANT_NAMES or name.lower() in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+            found[name] = "***" if value and _SECRET.search(name) else re.sub(r"(?<=://)[^/@\s]*@", "***@", value)
+    return found
 
 
 # name without prefix -> its reader; its docstring is the documentation

@@ -6,12 +6,17 @@ import sys
 from octavo import __version__
 from octavo.errors import OctavoError
 
-# command -> what it does; its file is octavo/cli/<command>.py
+# command -> what it does; its file is octavo/cli/<command>.py, `-` as `_`
 COMMANDS = {
     "serve": "start the HTTP server for a model",
     "bench": "measure a server or an engine",
     "chat": "talk to a running server",
     "completion": "print the completion script of a shell",
+    "complete": "continue a text on a running server",
+    "run-batch": "answer the requests of a file",
+    "cache": "list or remove what octavo keeps on disk",
+    "collect-env": "describe this machine and installation",
+    "download-kernels": "compile the kernels before they are needed",
     "version": "print the version",
 }
 

@@ -254,6 +254,23 @@ class ServerOptions:
     log_error_stack: bool = option(False, "log where an error answer came from", "Server log", kind="switch")
 
 
+@dataclass(kw_only=True)
+class BatchOptions:
+    """Options of `octavo run-batch` beside the engine's."""
+
+    input_file: str | None = option(None, "the batch file, or its http(s) address", "Batch", aliases=("-i",))
+    output_file: str | None = option(
+        None, "where the answers go when all are there: a file, or an http(s) address (PUT)", "Batch", aliases=("-o",)
+    )
+    output_tmp_dir: str | None = option(
+        None, "where answers are kept until all are there; default: beside the output, for an address octavo's cache", "Batch"
+    )
+    max_inflight: int | None = option(
+        None, "most lines under way at once; default: twice --max-num-seqs", "Batch", kind="int", parse=parse_count
+    )
+    enable_metrics: bool = option(False, "serve /metrics at --host and --port meanwhile", "Batch", kind="switch")
+
+
 def option_names(cls: type) -> set[str]:
     """The field names of Options or ServerOptions."""
     return {f.name for f in fields(cls)}

@@ -6,6 +6,7 @@ sum(log p) / length ** length_penalty, length counting generated tokens with the
 sequence can beat the worst of `width` finished ones at its present length.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -65,7 +66,7 @@ class BeamSearch:
         ended = [beam for beam in best[: self._width] if is_last or beam.tokens[-1] in self._ends]
         for beam in ended:
             beam.finish_reason = "stop" if beam.tokens[-1] in self._ends else "length"
-            self._finished.append((beam.log_probability / length**self.params.length_penalty, beam))
+            self._finished.append((self._score(beam, length), beam))
         self._finished.sort(key=lambda scored: -scored[0])
         del self._finished[self._width :]
         self._running = [] if is_last else [beam for beam in best if beam.tokens[-1] not in self._ends][: self._width]
@@ -88,8 +89,15 @@ class BeamSearch:
     def _can_improve(self, length: int) -> bool:
         if len(self._finished) < self._width:
             return True
-        reachable: float = self._running[0].log_probability / length**self.params.length_penalty
-        return reachable > self._finished[-1][0]
+        return self._score(self._running[0], length) > self._finished[-1][0]
+
+    def _score(self, beam: _Beam, length: int) -> float:
+        """A penalty may be as large or as small as a client likes: what no float holds counts as the largest or the smallest."""
+        try:
+            divisor: float = length**self.params.length_penalty
+        except OverflowError:
+            divisor = sys.float_info.max
+        return beam.log_probability / max(divisor, sys.float_info.min)
 
     def result(self, tokenizer: Tokenizer | None) -> BeamSearchOutput:
         """The best sequences, best first; their tokens begin with the prompt."""

@@ -17,6 +17,7 @@ INT_LIMIT = 2**63  # a message cannot hold a larger one
 FLOAT_LIMIT = 1e308  # nan is not below it either
 GREEDY_BELOW = 1e-5  # a temperature under this is greedy
 LOWEST_TEMPERATURE = 0.01  # one in between is raised to this, or float32 logits overflow
+HIGHEST_REPETITION_PENALTY = 1e6  # beyond it, and below its inverse, float32 logits may overflow
 MAX_LOGPROB_TOKEN_IDS = 128
 MAX_WORDS_LENGTH = 65_536  # characters of all stop strings, or of all bad words, together
 
@@ -152,6 +153,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 raise _wrong(name, f"{name} must be in [-2, 2], not {getattr(self, name)}")
         if self.repetition_penalty <= 0.0:
             raise _wrong("repetition_penalty", f"repetition_penalty must be greater than zero, not {self.repetition_penalty}")
+        if not 1 / HIGHEST_REPETITION_PENALTY <= self.repetition_penalty <= HIGHEST_REPETITION_PENALTY:
+            low, high = 1 / HIGHEST_REPETITION_PENALTY, HIGHEST_REPETITION_PENALTY
+            raise _wrong("repetition_penalty", f"repetition_penalty must be in [{low:g}, {high:g}], not {self.repetition_penalty}")
         if not 0.0 <= self.temperature <= 2.0:
             raise _wrong("temperature", f"temperature must be in [0, 2], not {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:

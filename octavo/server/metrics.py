@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics import exposition as openmetrics
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from octavo.server.state import ServerState
 
@@ -35,7 +35,7 @@ class _Collected:
         return self._families
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Text, or OpenMetrics where the client accepts it. The engine's series are not there before it is up, or with --disable-log-stats."""
     state: ServerState = request.app.state.server

@@ -12,6 +12,13 @@ from octavo.server.errors import RETRY_AFTER_S, ErrorBody
 
 _REFERENCE = "#/components/schemas/"
 _ERROR = {"application/json": {"schema": {"$ref": f"{_REFERENCE}ErrorBody"}}}
+# of each server-sent event
+_EVENT = {
+    "type": "object",
+    "properties": {"data": {"type": "string", "description": "A chunk as JSON; the last is [DONE]."}},
+    "required": ["data"],
+}
+_EVENTS = {"text/event-stream": {"schema": _EVENT}}
 _SAYS = {
     400: "The request is wrong; `param` names the field.",
     401: "No valid API key.",
@@ -61,6 +68,8 @@ def _complete(path: str, operation: dict[str, Any], needs_key: bool) -> None:
     """Add what every endpoint of this kind may answer."""
     responses = operation["responses"]
     responses.pop("422", None)
+    if "stream" in operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {}).get("properties", {}):
+        responses["200"]["content"] |= _EVENTS
     statuses = {500, 503}
     if "requestBody" in operation:
         statuses |= {400, 404, 413}

@@ -213,6 +213,8 @@ async def test_a_wrong_request_is_refused_before_anything(tokenizer: Tokenizer) 
             await collect(llm, [10**6])
         with pytest.raises(RequestError, match="priority"):
             await llm.add_request("r", "x", SamplingParams(), priority=3)
+        with pytest.raises(RequestError, match="64 bits"):
+            await llm.add_request("r", "x", SamplingParams(), priority=2**63)
         assert client.engine.added == []
         assert llm.num_unfinished == 0
 
