@@ -1,7 +1,9 @@
 """octavo chat and complete at a terminal, with a real server: what is typed, what is seen, Ctrl-C and Ctrl-D."""
 
+import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -118,3 +120,10 @@ def test_an_interrupted_question(real_server: RealServer) -> None:
         assert process.stderr.read().strip() == "[stopped]"
         assert process.wait(20) == 130
     real_server.wait_idle()
+
+
+def test_the_kernels_of_a_running_server_are_in_use(real_server: RealServer) -> None:
+    found = re.search(r"Kernels: .* kept in (\S+)", real_server.log)
+    assert found is not None
+    done = subprocess.run(octavo("cache", "ls", "--json"), cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [each["in_use"] for each in json.loads(done.stdout) if each["path"] == found[1]] == [True]
