@@ -52,7 +52,9 @@ class RepetitionDetectionParams(msgspec.Struct, omit_defaults=True):
     def __post_init__(self) -> None:
         numbers = (self.max_pattern_size, self.min_pattern_size, self.min_count)
         if min(numbers) < 0 or max(numbers) >= INT_LIMIT:
-            raise RequestError("repetition_detection: sizes and counts must be 0 .. 2**63", parameter="repetition_detection")
+            raise RequestError(
+                "repetition_detection: sizes and counts cannot be negative, and must fit in 64 bits", parameter="repetition_detection"
+            )
         if self.max_pattern_size:
             self.min_pattern_size = self.min_pattern_size or 1
             if self.min_pattern_size > self.max_pattern_size or self.min_count < 2:
