@@ -218,7 +218,7 @@ def test_what_is_wrong_is_said_before_a_server_is_asked(words: list[str], said: 
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main(["bench", "serve", "--port", "1", "--plot-timeline"]) in (1, 2)
     assert "octavo[bench]" in capsys.readouterr().err
 
