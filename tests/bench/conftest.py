@@ -20,7 +20,7 @@ def tokenizer(script_folder: Path) -> Tokenizer:
     return Tokenizer.from_folder(script_folder)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(script_folder: Path) -> Iterator[RealServer]:
     server = RealServer(script_folder, *SMALL)
     try:
