@@ -1,4 +1,4 @@
-"""The script model behind a real server, and a stub server that misbehaves, once a session."""
+"""The script model once a session; behind a real server, and a stub server that misbehaves, once a file."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two servers that the report tests share, once a session; a test leaves them as it found them."""
+"""Two servers that the report tests share, once a file; a test leaves them as it found them."""
 
 from collections.abc import Iterator
 from pathlib import Path

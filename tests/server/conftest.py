@@ -1,4 +1,4 @@
-"""The tiny tokenizer, once a session; a real server, once a file; and one whose figures are watched, once a session."""
+"""The tiny tokenizer, once a session; a real server, and one whose figures are watched, once a file each."""
 
 from collections.abc import Iterator
 from pathlib import Path
