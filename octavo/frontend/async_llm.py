@@ -21,6 +21,7 @@ from octavo.frontend.beam_search import BeamSearch, as_request_output
 from octavo.frontend.inputs import EncodedPrompt, InputProcessor, PreparedRequest, Prompt, render_chat, too_long
 from octavo.frontend.metrics import Metrics
 from octavo.frontend.outputs import OutputProcessor, Sink
+from octavo.frontend.reading import Reader
 from octavo.frontend.stream import RequestStream
 from octavo.frontend.throughput import Throughput
 from octavo.frontend.tracing import RequestTrace, Tracer
@@ -159,8 +160,12 @@ class AsyncLLM:
         trace_headers: dict[str, str] | None = None,
         add_special_tokens: bool = True,
         is_internal: bool = False,
+        reader: Reader | None = None,
     ) -> RequestStream:
-        """Check a request and hand it to the engine; its outputs come from the stream. Raises as generate() does."""
+        """Check a request and hand it to the engine; its outputs come from the stream. Raises as generate() does.
+
+        reader: takes the answers apart into reasoning, content and calls; None: they are text.
+        """
         await self._ready()
         self.check_admission(params.n)
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt, add_special_tokens)
@@ -172,6 +177,7 @@ class AsyncLLM:
             priority=priority,
             trace_headers=tracing.incoming.get() if trace_headers is None else trace_headers,
             is_internal=is_internal,
+            reader=reader,
         )
         stream = RequestStream(params.output_kind, lambda: self._drop(request))
         await self._enter(request, stream)

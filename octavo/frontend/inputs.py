@@ -11,6 +11,7 @@ import numpy as np
 from octavo import environment
 from octavo.config.config import ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
+from octavo.frontend.reading import Reader
 from octavo.protocol.columns import pack
 from octavo.protocol.messages import EngineRequest
 from octavo.protocol.sampling_params import SamplingParams
@@ -68,6 +69,7 @@ class PreparedRequest:
     children: list[EngineRequest]
     arrival_s: float
     is_internal: bool = False  # a part of another request
+    reader: Reader | None = None  # takes the answers apart
 
 
 def as_list(prompts: Any) -> list[Prompt]:
@@ -150,6 +152,7 @@ class InputProcessor:
         trace_headers: dict[str, str] | None = None,
         arrival_s: float | None = None,
         is_internal: bool = False,
+        reader: Reader | None = None,
     ) -> PreparedRequest:
         """Check a request whole and make its children. Raises RequestError, naming the field, before anything has happened.
 
@@ -179,7 +182,7 @@ class InputProcessor:
             )
             for index in range(params.n)
         ]
-        return PreparedRequest(request_id, prompt, params, children, arrival_s, is_internal)
+        return PreparedRequest(request_id, prompt, params, children, arrival_s, is_internal, reader)
 
     def _check_params(self, params: SamplingParams, priority: int, is_internal: bool) -> None:
         for name in _LATER:

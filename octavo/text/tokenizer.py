@@ -74,6 +74,11 @@ class Tokenizer:
     def special_ids(self) -> frozenset[int]:
         return frozenset(index for index, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
+    @cached_property
+    def added_ids(self) -> frozenset[int]:
+        """Tokens beside the vocabulary proper: the special ones, and others that a text is cut at."""
+        return frozenset(self.backend.get_added_tokens_decoder())
+
     @property
     def all_special_ids(self) -> list[int]:
         return sorted(self.special_ids)
