@@ -14,6 +14,7 @@ from octavo.text.detokenizer import Detokenizer
 from octavo.text.stop_strings import StopStrings
 from octavo.text.tokenizer import Tokenizer
 
+TOOL_CALLS = "tool_calls"  # the finish_reason of an answer that ends with calls
 MarkerIds = Callable[[str], int | None]
 
 
@@ -22,7 +23,7 @@ class Reader:
     """How the answers to one request are taken apart.
 
     open: a new parser, given the id of each marker that is one token. keeps_one_call: an answer ends where its second call would begin.
-    counts_reasoning: the model thinks, so that tokens of thought are counted.
+    counts_reasoning: the model may think, and tokens of thought are counted.
     """
 
     open: Callable[[MarkerIds], Parser]
@@ -107,7 +108,6 @@ class Parted:
         self._markers: set[int] = set()
         self._parser = reader.open(self._marker_id)
         self._apart = self._markers | tokenizer.special_ids  # tokens whose text stands for itself, whatever is beside it
-        self._hides_special = params.skip_special_tokens
         self._has_second_call = False
         self._num_open = 0  # tokens that have not said yet whether they are reasoning
 
@@ -151,7 +151,7 @@ class Parted:
         torn = self._detokenizer.flush()
         self._detokenizer.add(token_id)  # the next word's space depends on what stands before it
         text = "" if is_hidden else self._tokenizer.id_to_token(token_id) or ""
-        own = Piece(text, token_id, is_special=self._hides_special or token_id in self._markers)
+        own = Piece(text, token_id, is_special=True)
         return [Piece(torn), own] if torn else [own]
 
     def _count(self, events: list[Event], is_marker: bool) -> None:
@@ -203,9 +203,6 @@ def take_apart(output: CompletionOutput, tokenizer: Tokenizer, params: SamplingP
     output.events, output.num_reasoning_tokens = join(reading.events or []), reading.num_reasoning_tokens
     if reading.has_calls and output.finish_reason == "stop":
         output.finish_reason = TOOL_CALLS
-
-
-TOOL_CALLS = "tool_calls"  # the finish_reason of an answer that ends with calls
 
 
 def _stops_of(params: SamplingParams) -> StopStrings | None:

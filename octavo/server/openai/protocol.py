@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from octavo.errors import RequestError
 from octavo.frontend.inputs import unavailable
 from octavo.protocol.sampling_params import RepetitionDetectionParams
+from octavo.server.openai.tools import CHOICE_SCHEMA, TOOLS_SCHEMA, Offer, read_offer, read_tools
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Argument = str | int | float | list[str | int | float]
@@ -64,7 +65,6 @@ class Conversation(Body):
     """A conversation, and how the chat template makes a prompt of it."""
 
     later: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "tools": ([],),
         "media_io_kwargs": ({},),
         "mm_processor_kwargs": ({},),
     }
@@ -75,11 +75,11 @@ class Conversation(Body):
     add_special_tokens: bool = Field(False, description="Put the begin-of-sequence token before what the template made.")
     chat_template: str | None = Field(None, description="A template instead of the model's; needs --trust-request-chat-template.")
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, description="Variables for the template.")
+    tools: list[Any] | None = Field(None, description="Functions that the model may call.", json_schema_extra=TOOLS_SCHEMA)
 
     @model_validator(mode="after")
     def _check_conversation(self) -> "Conversation":
-        if (self.model_extra or {}).get("tools") == []:
-            raise RequestError("tools must not be an empty list", "leave tools away", "tools")
+        read_tools(self.tools)
         if self.continue_final_message and self.add_generation_prompt:
             raise RequestError("continue_final_message and add_generation_prompt exclude each other", parameter="continue_final_message")
         return self
@@ -168,7 +168,6 @@ class ChatRequest(GenerationRequest, Conversation):
     later: ClassVar[dict[str, tuple[Any, ...]]] = {
         **GenerationRequest.later,
         **Conversation.later,
-        "tool_choice": ("none", "auto"),
         "functions": (),
         "function_call": ("none", "auto"),
         "audio": (),
@@ -185,12 +184,21 @@ class ChatRequest(GenerationRequest, Conversation):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="A variable of the template."
     )
-    include_reasoning: bool = Field(True, description="No reasoning is split off yet, so there is none to leave out.")
-    parallel_tool_calls: bool = Field(True, description="No effect without tools.")
+    include_reasoning: bool = Field(True, description="Tell the reasoning, apart from the content.")
+    tool_choice: Any = Field(
+        None, description="Whether the model calls; default auto, if there are tools.", json_schema_extra=CHOICE_SCHEMA
+    )
+    parallel_tool_calls: bool = Field(True, description="Whether an answer may hold several calls.")
     return_prompt_text: bool = Field(False, description="Tell what the template made of the conversation.")
+
+    @property
+    def offer(self) -> Offer:
+        """What the model may call."""
+        return read_offer(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")
     def _check_chat(self) -> "ChatRequest":
+        read_offer(self.tools, self.tool_choice, self.parallel_tool_calls)
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs=true", parameter="top_logprobs")
         if self.logprob_token_ids is not None and not self.logprobs:
