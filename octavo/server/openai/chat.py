@@ -15,13 +15,16 @@ from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.inputs import EncodedPrompt
 from octavo.frontend.reading import MarkerIds, Reader
 from octavo.frontend.stream import RequestStream
+from octavo.grammar.called_tools import spec_when_called
+from octavo.grammar.tool_choice import spec_for
 from octavo.parsing.events import Content, Parser
 from octavo.parsing.machine import open_parser
 from octavo.protocol.outputs import CompletionOutput, RequestOutput
-from octavo.protocol.sampling_params import SamplingParams
+from octavo.protocol.sampling_params import SamplingParams, StructuredOutputsParams
 from octavo.server.body import read, schema
 from octavo.server.openai import serving
 from octavo.server.openai.conversation import encode_conversation, text_of
+from octavo.server.openai.form import read_form
 from octavo.server.openai.protocol import ChatRequest
 from octavo.server.openai.reply import (
     ChatChoice,
@@ -110,7 +113,24 @@ class Chat:
     def params(self) -> SamplingParams:
         body = self._body
         logprobs = body.top_logprobs if body.logprobs else None
-        return serving.sampling_params(body, self._llm.config.model.default_sampling, self.max_tokens, logprobs, body.prompt_logprobs)
+        defaults = self._llm.config.model.default_sampling
+        return serving.sampling_params(body, defaults, self.max_tokens, logprobs, body.prompt_logprobs, self._form())
+
+    def _form(self) -> StructuredOutputsParams | None:
+        """What the answer must look like: as the request asks, and as a call where the model must make one."""
+        asked, offer = read_form(self._body.response_format, self._body.structured_outputs), self._offer
+        if self._tool_format is None:
+            return asked
+        if not offer.is_forced:
+            level = self._state.options.tool_strict_level
+            return spec_when_called(self._tool_format, offer.tools, level, offer.is_parallel, asked)
+        if asked is not None:
+            raise RequestError(
+                "an answer that must be a call of a tool has no other form",
+                "leave response_format and structured_outputs away, or send tool_choice auto",
+                "tool_choice",
+            )
+        return spec_for(self._tool_format, offer.callable_tools, "required", offer.is_parallel)
 
     async def start(self, prompt: EncodedPrompt) -> RequestStream:
         """Hand the request to the engine."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from octavo.errors import RequestError
 from octavo.frontend.inputs import unavailable
 from octavo.protocol.sampling_params import RepetitionDetectionParams
+from octavo.server.openai.form import read_form
 from octavo.server.openai.tools import CHOICE_SCHEMA, TOOLS_SCHEMA, Offer, read_offer, read_tools
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -94,9 +95,6 @@ class GenerationRequest(Body):
     """What chat and completions have in common."""
 
     later: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "response_format": ({"type": "text"},),
-        "structured_outputs": ({},),
-        "thinking_token_budget": (),
         "prompt_embeds": (),
         "kv_transfer_params": ({},),
         "ec_transfer_params": ({},),
@@ -142,6 +140,13 @@ class GenerationRequest(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     stream_interval: int | None = Field(None, ge=1, description="Tokens between two chunks, if more than the server's own.")
+    response_format: dict[str, Any] | None = Field(
+        None, description="Form of the answer: {type: text | json_object | json_schema | structural_tag, ...}."
+    )
+    structured_outputs: dict[str, Any] | None = Field(
+        None, description="Form of the answer: one of json, regex, choice, grammar, json_object, structural_tag; whitespace options."
+    )
+    thinking_token_budget: int | None = Field(None, description="Most tokens of reasoning; then its end is forced.")
     priority: Int64 = Field(0, description="Lower goes first; needs --scheduling-policy priority.")
     request_id: str | None = Field(None, min_length=1, max_length=256, description="Part of the answer's id.")
     session_id: str | None = Field(None, description="For routers; not used here.")
@@ -159,6 +164,7 @@ class GenerationRequest(Body):
             raise RequestError("prompt_logprobs cannot be had with stream=true", parameter="prompt_logprobs")
         for name in self.vllm_xargs:
             raise RequestError(f"vllm_xargs: nothing in this server reads {name!r}", f"leave {name} away", "vllm_xargs")
+        read_form(self.response_format, self.structured_outputs)
         return self
 
 

@@ -102,7 +102,7 @@ def read_offer(given: Sequence[Any] | None, choice: Any, is_parallel: bool) -> O
     if all(tool.name != name for tool in tools):
         known = ", ".join(tool.name for tool in tools[:20]) or "none"
         raise _wrong(f"tool_choice names {name!r}, which is none of the tools", f"tools: {known}", "tool_choice")
-    return Offer(tools, "named", name, is_parallel)
+    return Offer(tools, "named", name, is_parallel=False)
 
 
 def _tool(given: Any, where: str) -> Tool:
