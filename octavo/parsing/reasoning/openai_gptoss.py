@@ -1,0 +1,3 @@
+"""The analysis channel of gpt-oss."""
+
+from octavo.parsing.tools.openai import FORMAT as FORMAT

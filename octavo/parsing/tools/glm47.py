@@ -1,0 +1,3 @@
+"""GLM 4.7 and 5: the format of GLM 4.5, without newlines between its markers."""
+
+from octavo.parsing.tools.glm45 import FORMAT as FORMAT
