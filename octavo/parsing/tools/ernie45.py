@@ -4,7 +4,7 @@ from octavo.parsing.origin import Origin
 from octavo.parsing.tools.hermes import FORMAT as FORMAT
 
 ORIGIN = Origin(
-    models='ERNIE 4.5 Thinking',
+    models="ERNIE 4.5 Thinking",
     sources=("tests of PaddlePaddle/FastDeploy, by the model's makers",),
-    model_types=('ernie4_5_moe', 'ernie4_5'),
+    model_types=("ernie4_5_moe", "ernie4_5"),
 )

@@ -17,8 +17,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='Seed-OSS',
-    sources=('chat template of ByteDance-Seed/Seed-OSS-36B-Instruct',),
-    templates=(('<seed:tool_call>',),),
-    model_types=('seed_oss',),
+    models="Seed-OSS",
+    sources=("chat template of ByteDance-Seed/Seed-OSS-36B-Instruct",),
+    templates=(("<seed:tool_call>",),),
+    model_types=("seed_oss",),
 )

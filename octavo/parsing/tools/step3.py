@@ -22,8 +22,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='Step 3',
-    sources=('model card of stepfun-ai/step3',),
-    templates=(('steptml:',),),
-    model_types=('step3', 'step3_vl'),
+    models="Step 3",
+    sources=("model card of stepfun-ai/step3",),
+    templates=(("steptml:",),),
+    model_types=("step3", "step3_vl"),
 )

@@ -22,7 +22,7 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='xLAM 2',
-    sources=('chat template of Salesforce/Llama-xLAM-2-8b-fc-r',),
-    templates=(('tool_call_name',), ('xLAM',)),
+    models="xLAM 2",
+    sources=("chat template of Salesforce/Llama-xLAM-2-8b-fc-r",),
+    templates=(("tool_call_name",), ("xLAM",)),
 )

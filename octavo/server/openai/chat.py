@@ -17,6 +17,7 @@ from octavo.frontend.reading import MarkerIds, Reader
 from octavo.frontend.stream import RequestStream
 from octavo.grammar.called_tools import spec_when_called
 from octavo.grammar.tool_choice import spec_for
+from octavo.parsing.continued import prompt_end
 from octavo.parsing.events import Content, Parser
 from octavo.parsing.machine import open_parser
 from octavo.protocol.outputs import CompletionOutput, RequestOutput
@@ -165,6 +166,8 @@ class Chat:
         if self._tool_format is None and reasoning is None:
             return None
         end = (prompt.text or "")[-PROMPT_END:]
+        if body.continue_final_message:
+            end = prompt_end(reasoning, text_of(body.messages[-1]), end)
 
         def open_one(markers: MarkerIds) -> Parser:
             return open_parser(
