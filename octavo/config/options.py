@@ -257,8 +257,8 @@ class ServerOptions:
     )
     tool_strict_level: str = option(
         "auto",
-        "what is forced of calls that the model chooses to make: auto = the arguments of strict tools, function = form and name of each call, "
-        "parameter = the arguments of each tool",
+        "what is forced of calls that the model chooses to make: auto = arguments of strict tools, function = form and name of each, "
+        "parameter = arguments of each",
         "Tools",
         choices=("auto", "function", "parameter"),
     )

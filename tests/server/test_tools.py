@@ -1,4 +1,4 @@
-"""Calls of tools and reasoning in /v1/chat/completions, in process: whole and in pieces they say the same, and every field does what it says."""
+"""Calls and reasoning in /v1/chat/completions, in process: whole and in pieces they say the same, and every field does what it says."""
 
 import logging
 from typing import Any
@@ -337,7 +337,8 @@ async def test_a_format_of_reasoning_that_is_none_ends_the_start(speaker: Tokeni
 
 @pytest.mark.parametrize(("form", "text"), [("kimi_k2", "functions.now:2"), ("mistral", "")])
 async def test_ids_of_calls_are_what_the_model_s_template_reads(speaker: Tokenizer, form: str, text: str) -> None:
-    section = "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:2<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"
+    section = "<|tool_call_begin|>functions.now:2<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    section = f"<|tool_calls_section_begin|>{section}<|tool_calls_section_end|>"
     script = section if form == "kimi_k2" else "[TOOL_CALLS]now[ARGS]{}"
     async with serving(speaker, script, ServerOptions(tool_call_parser=form)) as served:
         reply, events = await both(served)
