@@ -70,7 +70,13 @@ def _unknown(kind: Kind, name: str) -> ConfigError:
     known = ["auto", *names(kind)]
     if name in _VLLM[kind]:
         same = _VLLM[kind][name]
-        hint = f"{same} reads what those models write" if same else f"a file given with {PLUGIN_FLAGS[kind]} can add it; octavo has {', '.join(known)}"
+        hint = (
+            f"{same} reads what those models write"
+            if same
+            else f"a file given with {PLUGIN_FLAGS[kind]} can add it; octavo has {', '.join(known)}"
+        )
         return ConfigError(f"{FLAGS[kind]}: octavo has no {what} {name!r}; vLLM has", hint)
     near = difflib.get_close_matches(plugins.file_name(name), known, n=2, cutoff=0.6)
-    return ConfigError(f"{FLAGS[kind]}: unknown {what} {name!r}", (f"did you mean {' or '.join(near)}? " if near else "") + f"known: {', '.join(known)}")
+    return ConfigError(
+        f"{FLAGS[kind]}: unknown {what} {name!r}", (f"did you mean {' or '.join(near)}? " if near else "") + f"known: {', '.join(known)}"
+    )

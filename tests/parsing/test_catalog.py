@@ -51,7 +51,10 @@ def test_names_of_vllm_are_ours_or_refused_by_name(kind: Kind) -> None:
         assert not same or same in catalog.names(kind)
 
 
-@pytest.mark.parametrize(("kind", "name", "meant"), [("tools", "hermess", "hermes"), ("tools", "qwen_coder", "qwen3_coder"), ("reasoning", "deepseek_r2", "deepseek_r1")])
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [("tools", "hermess", "hermes"), ("tools", "qwen_coder", "qwen3_coder"), ("reasoning", "deepseek_r2", "deepseek_r1")],
+)
 def test_a_mistyped_name_is_told_the_nearest(kind: Kind, name: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=name) as refused:
         settle(kind, name)
@@ -84,9 +87,7 @@ def test_auto_without_any_evidence_says_so() -> None:
 def test_a_file_adds_a_format_under_its_own_name(tmp_path: Path) -> None:
     file = tmp_path / "in_house.py"
     file.write_text(
-        '"""Calls as our own models write them."""\n'
-        "from octavo.parsing.tools.hermes import FORMAT as HERMES\n"
-        "FORMAT = HERMES\n"
+        '"""Calls as our own models write them."""\nfrom octavo.parsing.tools.hermes import FORMAT as HERMES\nFORMAT = HERMES\n'
     )
     with pytest.raises(ConfigError):
         settle("tools", "in_house")

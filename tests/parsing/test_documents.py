@@ -1,5 +1,6 @@
 """What models of each format write, as their makers show it, is read as they mean it."""
 
+import importlib
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
     (
         "pythonic",
         "[get_weather(city='Zürich \"W\" <b>', days=-3, share=0.5, exact=True, tags=['a', 'b c'], "
-        'place={"street": "Rue d\'Or", "number": 7}, places=[{\'street\': \'A\', \'number\': 1}, {\'street\': \'B\', \'number\': 2}])]',
+        "place={\"street\": \"Rue d'Or\", \"number\": 7}, places=[{'street': 'A', 'number': 1}, {'street': 'B', 'number': 2}])]",
         "",
         (("get_weather", RICH),),
     ),
@@ -117,7 +118,7 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
         "functiongemma",
         '<start_function_call>call:get_weather{city:<escape>Zürich "W" <b><escape>,days:-3,exact:true,place:{number:7,street:<escape>Rue d\'Or<escape>},'
         "share:0.5,tags:[<escape>a<escape>,<escape>b c<escape>],places:[{number:1,street:<escape>A<escape>},{number:2,street:<escape>B<escape>}]}"
-        "<end_function_call><start_function_response>",
+        "<end_function_call>",
         "",
         (("get_weather", RICH),),
     ),
@@ -140,8 +141,8 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
     ("seed_oss", "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>", "", (("now", {}),)),
     (
         "step3",
-        f"<｜tool_calls_begin｜>{STEP}<steptml:parameter name=\"city\">Paris</steptml:parameter></steptml:invoke><｜tool_call_end｜>"
-        f"{STEP}<steptml:parameter name=\"city\">if a < b</steptml:parameter>"
+        f'<｜tool_calls_begin｜>{STEP}<steptml:parameter name="city">Paris</steptml:parameter></steptml:invoke><｜tool_call_end｜>'
+        f'{STEP}<steptml:parameter name="city">if a < b</steptml:parameter>'
         '<steptml:parameter name="days">3</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
         "",
         (PARIS, ("get_weather", {"city": "if a < b", "days": 3})),
@@ -217,7 +218,79 @@ def test_document(name: str, text: str, content: str, calls: tuple[tuple[str, An
     assert read(text, name, special=SPECIAL.get(name, ())) == Answer("", content, calls)
 
 
-THOUGHTS: list[tuple[str, str, str, Answer]] = [
-    # format, prompt's end, text, answer
-    ("deepseek_r1", "<｜Assistant｜><think>\n", "Hm.\n</think>\n\nYes.", Answer("Hm.\n", "\n\nYes.", ())),
+THINK_R1 = "<｜Assistant｜><think>\n"
+THOUGHTS: list[tuple[str, str, str, str, str]] = [
+    # format, prompt's end, text, reasoning, content
+    ("deepseek_r1", THINK_R1, "Hm.\n</think>\n\nYes.", "Hm.", "Yes."),
+    ("deepseek_r1", "<｜Assistant｜>", "<think>\nHm.\n</think>\n\nYes.", "Hm.", "Yes."),
+    ("deepseek_r1", "<｜Assistant｜>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("deepseek_r1", "<｜Assistant｜><think>\n\n</think>", "Yes.", "", "Yes."),
+    ("deepseek_v4", "<｜Assistant｜><think>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("deepseek_v41", "<｜Assistant｜></think>", "Yes.", "", "Yes."),
+    ("glm47", "<|assistant|><think>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("minimax_m2", "]~b]ai\n<think>\n", "Hm.\n</think>\n\nYes.", "Hm.", "Yes."),
+    ("minimax_m2_append_think", "]~b]ai\n<think>\n", "Hm.\n</think>\n\nYes.", "", "<think>Hm.\n</think>\n\nYes."),
+    ("minimax_m3", "]~b]ai\n", "<mm:think>Hm.</mm:think>Yes.", "Hm.", "Yes."),
+    ("minimax_m3", "]~b]ai\n<mm:think>", "Hm.</mm:think>Yes.", "Hm.", "Yes."),
+    ("minimax_m3", "]~b]ai\n</mm:think>", "Yes.", "", "Yes."),
+    ("minimax_m3", "]~b]ai\n", "</mm:think>Yes.", "", "Yes."),
+    ("minimax_m3", "]~b]ai\n", "Yes.", "", "Yes."),
+    ("ernie45", "<|im_start|>assistant\n<think>\n", "Hm.\n</think>\n\n<response>\nYes.\nNo.\n</response>\n", "Hm.", "Yes.\nNo."),
+    ("ernie45", "<|im_start|>assistant\n<think>\n", "Hm.\n</think>\nYes.", "Hm.", "Yes."),
+    ("granite", "", "Here is my thought process: Hm. Here is my response: Yes.", "Hm.", "Yes."),
+    ("granite", "", "Here's my thought process:\nHm.\n\nHere's my response:\nYes.", "Hm.", "Yes."),
+    ("granite", "", "<think>Hm.</think>\n<response>Yes.</response>", "Hm.", "Yes."),
+    ("granite", "", "Here is what I found.", "", "Here is what I found."),
+    ("olmo3", "<|im_start|>assistant\n<think>", "Hm.\n</think>\nYes.", "Hm.", "Yes."),
+    ("seed_oss", "<seed:bos>assistant\n", "<seed:think>Hm.</seed:think>\nYes.", "Hm.", "Yes."),
+    (
+        "seed_oss",
+        "<seed:bos>assistant\n<seed:think>\n<seed:cot_budget_reflect>0</seed:cot_budget_reflect>\n</seed:think>",
+        "Yes.",
+        "",
+        "Yes.",
+    ),
+    ("step3", "<｜BOT｜>assistant\n<think>\n", "Hm.\n</think>\n\nYes.", "Hm.", "Yes."),
+    ("step3", "<｜BOT｜>assistant\n", "Hm.\n</think>\n\nYes.", "Hm.", "Yes."),
+    ("hunyuan_a13b", "<|extra_0|>", "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", "Hm.", "Yes."),
+    ("hunyuan_a13b", "<|extra_0|>", "<think>\n\n</think>\n<answer>\nYes.\n</answer>", "", "Yes."),
+    ("hunyuan_a13b", "<think>\n\n</think>\n", "<answer>\nYes.\n</answer>", "", "Yes."),
+    ("hunyuan_a13b", "<|extra_0|>", "Write <answer> and </answer>.", "", "Write <answer> and </answer>."),
+    ("hunyuan_a13b", "<think>\n\n</think>\n", "<answer>\nWrite </answer> last.\n</answer>", "", "Write </answer> last."),
 ]
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "text", "reasoning", "content"), THOUGHTS, ids=[f"{i}-{row[0]}" for i, row in enumerate(THOUGHTS)]
+)
+def test_thought(name: str, prompt: str, text: str, reasoning: str, content: str) -> None:
+    assert read(text, None, name, prompt_end=prompt) == Answer(reasoning, content, ())
+    table = importlib.import_module(f"octavo.parsing.reasoning.{name}").FORMAT
+    assert read(text, None, name, prompt_end=prompt, special=table.tokens) == Answer(reasoning, content, ())
+
+
+@pytest.mark.parametrize(
+    ("tools", "reasoning", "prompt", "text"),
+    [
+        ("ernie45", "ernie45", "<think>\n", 'Hm.\n</think>\n\n\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n'),
+        (
+            "hunyuan_a13b",
+            "hunyuan_a13b",
+            "",
+            '<think>\nHm.\n</think>\n<answer>\n<tool_calls>[{"name": "now", "arguments": {}}]</tool_calls>\n</answer>',
+        ),
+        (
+            "minimax_m3",
+            "minimax_m3",
+            "",
+            f'<mm:think>Hm.</mm:think>{NS}<tool_call>\n{NS}<invoke name="now">{NS}</invoke>\n{NS}</tool_call>',
+        ),
+        ("minimax_m2", "minimax_m2", "<think>\n", 'Hm.\n<minimax:tool_call>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>'),
+        ("minimax_m3", "minimax_m3", "<mm:think>", f'Hm.{NS}<tool_call>\n{NS}<invoke name="now">{NS}</invoke>\n{NS}</tool_call>'),
+        ("granite", "granite", "", '<think>Hm.</think>\n<|tool_call|>[{"name": "now", "arguments": {}}]'),
+        ("olmo3", "olmo3", "<think>", "Hm.\n</think>\n<function_calls>now()</function_calls>"),
+        ("seed_oss", "seed_oss", "", "<seed:think>Hm.</seed:think>\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>"),
+    ],
+)
+def test_a_call_after_a_thought(tools: str, reasoning: str, prompt: str, text: str) -> None:
+    assert read(text, tools, reasoning, prompt_end=prompt) == Answer("Hm.", "", (("now", {}),))

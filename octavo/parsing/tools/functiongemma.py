@@ -10,7 +10,7 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='FunctionGemma',
-    sources=('model card of google/functiongemma-270m-it',),
-    templates=(('<start_function_call>',),),
+    models="FunctionGemma",
+    sources=("model card of google/functiongemma-270m-it",),
+    templates=(("<start_function_call>",),),
 )

@@ -1,7 +1,8 @@
-"""<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>: GLM 4.5 and 4.6 with newlines between, 4.7 and 5 without."""
+"""<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>: GLM 4.5 and 4.6 with newlines, 4.7 and 5 without."""
 
 from octavo.parsing.entries import Entries
 from octavo.parsing.formats import ToolFormat
+from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Name
 
 FORMAT = ToolFormat(
@@ -12,4 +13,10 @@ FORMAT = ToolFormat(
     ),
     tokens=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     strips_before=" \t\r\n",
+)
+
+ORIGIN = Origin(
+    models="GLM 4.5 and 4.6",
+    sources=("chat template of zai-org/GLM-4.5", "chat template of zai-org/GLM-4.6"),
+    templates=(("<arg_key>", "</arg_key>\n<arg_value>"), ("<arg_key>", "</arg_key>\\n<arg_value>")),
 )

@@ -11,8 +11,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='Granite 3.0 to 3.3',
-    sources=('chat template of ibm-granite/granite-3.3-2b-instruct',),
-    templates=(('<|tool_call|>',),),
-    model_types=('granite',),
+    models="Granite 3.0 to 3.3",
+    sources=("chat template of ibm-granite/granite-3.3-2b-instruct",),
+    templates=(("<|tool_call|>",),),
+    model_types=("granite",),
 )

@@ -10,8 +10,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='InternLM 2.5 and 3, Intern-S1',
+    models="InternLM 2.5 and 3, Intern-S1",
     sources=("InternLM's page on its chat format",),
-    templates=(('<|action_start|>',), ('<|plugin|>',)),
-    model_types=('internlm2', 'internlm3'),
+    templates=(("<|action_start|>",), ("<|plugin|>",)),
+    model_types=("internlm2", "internlm3"),
 )

@@ -10,8 +10,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='LFM2 and LFM2.5',
-    sources=('chat template of LiquidAI/LFM2.5-8B-A1B',),
-    templates=(('<|tool_call_start|>',), ('<|tool_list_start|>',)),
-    model_types=('lfm2', 'lfm2_moe'),
+    models="LFM2 and LFM2.5",
+    sources=("chat template of LiquidAI/LFM2.5-8B-A1B",),
+    templates=(("<|tool_call_start|>",), ("<|tool_list_start|>",)),
+    model_types=("lfm2", "lfm2_moe"),
 )

@@ -13,8 +13,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='MiniMax M2, M2.1 and M2.5',
-    sources=('chat template of MiniMaxAI/MiniMax-M2',),
-    templates=(('<minimax:tool_call>',),),
-    model_types=('minimax_m2',),
+    models="MiniMax M2, M2.1 and M2.5",
+    sources=("chat template of MiniMaxAI/MiniMax-M2",),
+    templates=(("<minimax:tool_call>",),),
+    model_types=("minimax_m2",),
 )

@@ -13,8 +13,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='MiniMax M3',
-    sources=('chat template of MiniMaxAI/MiniMax-M3',),
-    templates=((']<]minimax[>[', '<tool_call>'),),
-    model_types=('minimax_m3',),
+    models="MiniMax M3",
+    sources=("chat template of MiniMaxAI/MiniMax-M3",),
+    templates=(("]<]minimax[>[", "<tool_call>"),),
+    model_types=("minimax_m3",),
 )

@@ -10,8 +10,8 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='OLMo 3 and 3.1',
-    sources=('chat template of allenai/Olmo-3.1-32B-Instruct',),
-    templates=(('<function_calls>', '<functions>'),),
-    model_types=('olmo3',),
+    models="OLMo 3 and 3.1",
+    sources=("chat template of allenai/Olmo-3.1-32B-Instruct",),
+    templates=(("<function_calls>", "<functions>"),),
+    model_types=("olmo3",),
 )

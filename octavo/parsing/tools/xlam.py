@@ -4,7 +4,7 @@ from octavo.parsing.formats import ToolFormat
 from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Object, Objects, OneOf
 
-_CALLS = Objects()
+_CALLS = Objects(Object(is_bare=True))
 FORMAT = ToolFormat(
     call=(
         OneOf(
@@ -22,7 +22,7 @@ FORMAT = ToolFormat(
     strips_before="\n",
 )
 ORIGIN = Origin(
-    models='xLAM 2',
-    sources=('chat template of Salesforce/Llama-xLAM-2-8b-fc-r',),
-    templates=(('tool_call_name',), ('xLAM',)),
+    models="xLAM 2",
+    sources=("chat template of Salesforce/Llama-xLAM-2-8b-fc-r",),
+    templates=(("tool_call_name",), ("xLAM",)),
 )
