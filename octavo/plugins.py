@@ -67,7 +67,9 @@ def add_file(room: str, path: Path, attribute: str) -> str:
         spec.loader.exec_module(module)
     except Exception as fault:
         del sys.modules[spec.name]
-        raise ConfigError(f"{str(path)!r} cannot be run: {type(fault).__name__}: {fault}", "it is imported as any Python file is") from fault
+        raise ConfigError(
+            f"{str(path)!r} cannot be run: {type(fault).__name__}: {fault}", "it is imported as any Python file is"
+        ) from fault
     if not hasattr(module, attribute):
         del sys.modules[spec.name]
         raise ConfigError(f"{str(path)!r} holds no {attribute}", f"the files in octavo/{room.replace('.', '/')} are examples")

@@ -144,13 +144,12 @@ class Entries:
         here, run.at = run.at, at
         try:
             head = yield from self._read_head(run)
+            is_new = head is not None and head[0] in properties and head[0] not in seen
+            return is_new and (not self.wrap or (yield from run.literal(self.wrap)))
         except Cut:
-            head = None
-        stands = run.at
-        run.at = here
-        return (
-            head is not None and head[0] in properties and head[0] not in seen and (not self.wrap or run.text.startswith(self.wrap, stands))
-        )
+            return False
+        finally:
+            run.at = here
 
     def _quoted_until(self, run: Run, call: Call, at: int, word: str) -> Reading[int | None]:
         """The end of a whole call that begins here, inside a value: it is text."""

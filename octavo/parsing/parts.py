@@ -20,7 +20,8 @@ _DIGITS = re.compile(r":[0-9]+$")
 class Outer(Protocol):
     """What stands around a call's own row: the format that it is a part of. The words are markers, "" where there is none."""
 
-    close: str
+    @property
+    def close(self) -> str: ...
 
     @property
     def first_words(self) -> Sequence[str]: ...

@@ -32,7 +32,9 @@ class Plain:
         wraps = [mark(word) for word in thoughts.wraps] if thoughts and thoughts.wraps else []
         self._wrap = wraps[0] if wraps else ""  # the one that may come next
         self._last_wrap = wraps[1] if wraps else ""
-        self._in_content = _Seeker({"open": opens, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored, "wrap": wraps})
+        self._in_content = _Seeker(
+            {"open": opens, "close": closes, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored, "wrap": wraps}
+        )
         self._in_thought = _Seeker({"close": closes, "call": in_thought})
 
     def read(self) -> Reading[None]:
@@ -124,13 +126,17 @@ class Plain:
                     run.say(word)
                 self._is_thinking, self._before = True, "inside"
                 return True
+            if found == "close" and self._before == "start":  # a thought that was never opened: an empty one
+                run.at += len(word)
+                self._is_stripping = True
+                return True
             if found == "ignored":
                 if self._before == "text":
                     self._say(blank)
                 run.at += len(word)
             elif found == "wrap":
                 yield from self._pass_wrap(blank, word)
-            elif (found == "bare" and not self._is_line_start(blank)) or not (
+            elif (found == "close" or (found == "bare" and not self._is_line_start(blank))) or not (
                 yield from self._try_call(blank, word, is_bare=found == "bare")
             ):
                 self._say(blank + word)

@@ -28,6 +28,9 @@ _ESCAPES = {
     "\n": "",
 }
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+_GROUPED = re.compile(r"[0-9A-Za-z.+-]+(?:_[0-9A-Za-z.+-]+)*")
+_DECIMAL = re.compile(r"(?P<whole>[0-9]*)(?P<point>\.(?P<fraction>[0-9]*))?(?P<power>(?:[eE][-+]?[0-9]+)?)")
+_BASES = {"0x": re.compile(r"[0-9A-Fa-f]+"), "0o": re.compile(r"[0-7]+"), "0b": re.compile(r"[01]+")}
 _PLAIN = re.compile("[^\"'\\\\]*")
 MAX_DEPTH = 100
 
@@ -97,25 +100,20 @@ def read_literal(run: Run, depth: int = 0) -> Reading[str | None]:
 
 
 def _number(word: str) -> str | None:
+    """A number as JSON writes it; None if it is none."""
     if NUMBER.fullmatch(word):
         return word
-    plain = (
-        word.replace("_", "")
-        if re.fullmatch(r"[-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|[-+]?\.[0-9]+(?:[eE][-+]?[0-9]+)?", word)
-        else word
-    )
-    if re.fullmatch(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+)", plain):
-        return str(int(plain, 0))
-    if re.fullmatch(r"[-+]?[0-9]+", plain):
-        sign = "-" if plain[0] == "-" else ""
-        return sign + (plain.lstrip("+-").lstrip("0") or "0")
-    if re.fullmatch(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", plain):
-        whole, _, rest = plain.lstrip("+-").partition(".")
-        fraction = re.match(r"[0-9]*", rest)
-        assert fraction is not None
-        number = ("-" if plain[0] == "-" else "") + (whole.lstrip("0") or "0") + "." + (fraction[0] or "0") + rest[fraction.end() :]
-        return number if "." in plain and NUMBER.fullmatch(number) else None
-    return None
+    sign, digits = ("-" if word[:1] == "-" else ""), word.lstrip("+-")
+    if len(word) - len(digits) > 1 or not _GROUPED.fullmatch(digits):
+        return None
+    digits = digits.replace("_", "")
+    if digits[:2].lower() in _BASES:
+        return sign + str(int(digits, 0)) if _BASES[digits[:2].lower()].fullmatch(digits[2:]) else None
+    found = _DECIMAL.fullmatch(digits)
+    if found is None or not (found["whole"] or found["fraction"]):
+        return None
+    point = "" if found["point"] is None else "." + (found["fraction"] or "0")
+    return sign + (found["whole"].lstrip("0") or "0") + point + found["power"]
 
 
 def whole_value(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>: GLM 4.5 and 4.6 with newlines, 4.7 and 5 without."""
+"""<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>: GLM 4.5 and 4.6, with newlines between the markers."""
 
 from octavo.parsing.entries import Entries
 from octavo.parsing.formats import ToolFormat
