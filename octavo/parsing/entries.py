@@ -19,7 +19,7 @@ class Entries:
     """Entries up to `end`, each: open KEY key_end [value_open | type_open TYPE type_end] VALUE close.
 
     text_types: types that make a value a string whatever the schema says (others make it JSON). wrap: what stands once on each side of
-    a value and is not part of it. is_escaped: keys are written with HTML's entities.
+    a value and is not part of it. is_escaped: keys are written with HTML's entities. then: what the row goes on with after `end`.
     """
 
     open: str
@@ -32,6 +32,7 @@ class Entries:
     text_types: tuple[str, ...] = ("true", "string")
     wrap: str = ""
     is_escaped: bool = False
+    then: str = ""
 
     def read(self, run: Run, call: Call) -> Reading[bool]:
         mark = run.alphabet.marker
@@ -123,6 +124,8 @@ class Entries:
     def _ways_on(self, run: Run, call: Call) -> list[tuple[str, ...]]:
         """How a call may go on at its end marker."""
         outer = _outer(call)
+        if self.then and not run.is_lenient:
+            return [(self.end, self.then)]
         if not outer.close or run.is_lenient:
             return [(self.end,)]
         return [(self.end, word) for word in (outer.close, outer.call_word, END) if word != END or not run.was_cut_off]

@@ -141,6 +141,7 @@ class ReasoningFormat:
     tokens: spellings that may be single tokens. strips: white space that belongs to the markers, on the inner side of both and after the
     closing one. starts_open: the answer begins inside a thought, unless the prompt closed it, whether or not a marker says so.
     ignores: markers in content that mean nothing. shows_all: thoughts are content, markers included.
+    wraps: markers at the beginning and at the end of the content, which may be missing.
     """
 
     opens: tuple[str, ...]
@@ -149,5 +150,6 @@ class ReasoningFormat:
     strips: str = "\n"
     starts_open: bool = False
     ignores: tuple[str, ...] = ()
+    wraps: tuple[str, str] | None = None
     shows_all: bool = False
     hides_calls: bool = False

@@ -9,7 +9,7 @@ from octavo.parsing.run import Cut, Reading, Run, torn
 
 _SPACES = " \t\r\n"
 _REST = re.compile("[ \t\r\n\ud800-\udfff]*")
-Found = Literal["call", "bare", "open", "close", "ignored", "end"]
+Found = Literal["call", "bare", "open", "close", "ignored", "wrap", "end"]
 
 
 class Plain:
@@ -29,7 +29,12 @@ class Plain:
         ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
         in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
         bare = calls.bare if calls else ""
-        self._in_content = _Seeker({"open": opens, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored})
+        wraps = [mark(word) for word in thoughts.wraps] if thoughts and thoughts.wraps else []
+        self._wrap = wraps[0] if wraps else ""  # the one that may come next
+        self._last_wrap = wraps[1] if wraps else ""
+        self._in_content = _Seeker(
+            {"open": opens, "close": closes, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored, "wrap": wraps}
+        )
         self._in_thought = _Seeker({"close": closes, "call": in_thought})
 
     def read(self) -> Reading[None]:
@@ -121,15 +126,46 @@ class Plain:
                     run.say(word)
                 self._is_thinking, self._before = True, "inside"
                 return True
+            if found == "close" and self._before == "start":  # a thought that was never opened: an empty one
+                run.at += len(word)
+                self._is_stripping = True
+                return True
             if found == "ignored":
                 if self._before == "text":
                     self._say(blank)
                 run.at += len(word)
-            elif (found == "bare" and not self._is_line_start(blank)) or not (
+            elif found == "wrap":
+                yield from self._pass_wrap(blank, word)
+            elif (found == "close" or (found == "bare" and not self._is_line_start(blank))) or not (
                 yield from self._try_call(blank, word, is_bare=found == "bare")
             ):
                 self._say(blank + word)
                 run.at += len(word)
+
+    def _pass_wrap(self, blank: str, word: str) -> Reading[None]:
+        """Passes a marker around the content with the white space beside it, where it stands at the content's beginning or end."""
+        run, thoughts = self._run, self._thoughts
+        assert thoughts is not None
+        start, run.at = run.at, run.at + len(word)
+        fits = word == self._wrap and (word == self._last_wrap or self._before in ("start", "thought"))
+        if fits and word == self._last_wrap:
+            yield from run.blank()
+            fits = (yield from run.is_at_end()) or (yield from self._is_call_next())
+            run.at = start + len(word)
+        if not fits:
+            self._say(blank + word)
+            return
+        if self._before == "text":
+            self._say(_without(blank, thoughts.strips))
+        self._wrap = "" if word == self._last_wrap else self._last_wrap
+        yield from self._strip(thoughts.strips)
+
+    def _is_call_next(self) -> Reading[bool]:
+        run, calls = self._run, self._calls
+        ways = [[run.alphabet.marker(word)] for word in calls.first_words] if calls else []
+        while (answer := run.follows(run.at, ways)) is None:
+            yield from run.more()
+        return answer
 
     def _say(self, text: str) -> None:
         if text:

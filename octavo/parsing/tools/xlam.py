@@ -4,7 +4,7 @@ from octavo.parsing.formats import ToolFormat
 from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Object, Objects, OneOf
 
-_CALLS = Objects()
+_CALLS = Objects(Object(is_bare=True))
 FORMAT = ToolFormat(
     call=(
         OneOf(
