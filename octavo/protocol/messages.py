@@ -66,6 +66,7 @@ class EngineRequest(msgspec.Struct, array_like=True):
     client: int = 0
     trace_headers: dict[str, str] | None = None
     reasoning: Reasoning | None = None  # structured output begins when it has ended, and thinking_token_budget counts it
+    tells_allowed: bool = False  # log-probabilities are those of the tokens that a grammar allows (beam search)
     num_given: int = 0  # the last so many tokens of the prompt are output that earlier requests gave (beam search)
 
 

@@ -116,6 +116,7 @@ class Step:
                 sampling=sampling,
                 pooling=message.pooling,
                 seed=message.seed,
+                tells_allowed=message.tells_allowed,
                 stop_ids=[*message.eos_token_ids, *(sampling.stop_token_ids or ())],
             )
         )
