@@ -97,6 +97,16 @@ class ObservabilityConfig(msgspec.Struct, frozen=True, kw_only=True):
     traces_protocol: str  # "grpc" | "http/protobuf"
 
 
+class GrammarConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Structured output (--structured-outputs-config)."""
+
+    backend: str = "guidance"  # file name in octavo/grammar/backends
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    enable_in_reasoning: bool = False  # the grammar binds from the first token, reasoning included
+    close_at_max_tokens: bool = False  # near max_tokens a document is brought to its end
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelConfig
     cache: CacheConfig
@@ -104,6 +114,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     device: DeviceConfig
     parallel: ParallelConfig
     observability: ObservabilityConfig
+    grammar: GrammarConfig = GrammarConfig()
     log_level: str
     log: LogSettings
     log_stats: bool

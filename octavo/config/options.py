@@ -161,6 +161,15 @@ class Options:
         None, "mp = a process per worker (default), uni = in the engine's process", "Device", choices=("mp", "uni")
     )
 
+    # --- structured output
+    structured_outputs_config: dict[str, Any] = option(
+        {},
+        "JSON: backend (auto, guidance, xgrammar), disable_any_whitespace, disable_additional_properties, enable_in_reasoning, "
+        "close_at_max_tokens (near max_tokens a document is brought to its end), reasoning_parser, reasoning_parser_plugin",
+        "Structured output",
+        kind="json",
+    )
+
     # --- log, metrics, traces
     disable_log_stats: bool = option(False, "no periodic line and no engine metrics", "Log", kind="switch")
     log_level: str | None = option(

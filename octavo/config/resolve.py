@@ -1,6 +1,7 @@
 """resolve(): from what was typed to what is done, with the reason of each decision. Only `resolve_model` reads files."""
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
 from octavo.config import awaited, variables
-from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.config import CacheConfig, Config, DeviceConfig, GrammarConfig, ModelConfig, ParallelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
 from octavo.config.machine import MachineFacts, affinity, look, parse_cores
@@ -48,6 +49,7 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
         device=device,
         parallel=parallel,
         observability=observability,
+        grammar=decide_grammar(options),
         log_level=log_level,
         log=log,
         log_stats=not options.disable_log_stats,
@@ -132,6 +134,22 @@ def spread(options: Options) -> Options:
     if (result.attention_backend or "").lower() == "auto":
         result.attention_backend = None
     return result
+
+
+def decide_grammar(options: Options) -> GrammarConfig:
+    """--structured-outputs-config; what it says of reasoning parsers is those options' affair."""
+    given = {key: value for key, value in options.structured_outputs_config.items() if not key.startswith("reasoning_parser")}
+    backend = given.pop("backend", None) or "auto"
+    if backend in ("outlines", "lm-format-enforcer"):
+        raise ConfigError(f"structured_outputs_config: octavo has no back end {backend}", "use auto, guidance or xgrammar")
+    if backend not in ("auto", "guidance", "xgrammar"):
+        raise ConfigError(f"structured_outputs_config: unknown back end {backend!r}", "use auto, guidance or xgrammar")
+    if backend == "xgrammar" and importlib.util.find_spec("xgrammar") is None:
+        raise ConfigError("structured_outputs_config: xgrammar is not installed", "pip install octavo[xgrammar], or use guidance")
+    for key, value in given.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"structured_outputs_config: {key} must be true or false, not {value!r}")
+    return GrammarConfig(backend="guidance" if backend == "auto" else backend, **given)
 
 
 def decide_renderer_threads(options: Options) -> int:

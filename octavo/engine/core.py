@@ -13,6 +13,7 @@ from octavo.config.config import Config
 from octavo.config.lengths import derived_max_model_len
 from octavo.config.numbers import gib
 from octavo.engine.executors.executor import Executor
+from octavo.engine.grammars import Grammars
 from octavo.errors import ConfigError, EngineDeadError, OctavoError
 from octavo.kvcache.plan import blocks_for, bytes_for, cache_tokens, check_max_model_len, fit_max_model_len, no_memory, plan_cache
 from octavo.kvcache.remedies import raise_cache_bytes, raise_num_blocks, raise_utilization
@@ -41,6 +42,7 @@ logger = get_logger(__name__)
 
 IDLE_WAIT_S = 1.0  # how long one wait for input lasts; the loop then waits again
 COLLECT_WAIT_S = 1.0
+GRAMMAR_WAIT_S = 0.005  # messages wait as long while a grammar is compiled and nothing else is to do
 _LONG = frozenset(("name", "model_type", "path", "hf_config", "generation_config", "chat_template"))  # said already, or pages of it
 
 
@@ -77,6 +79,7 @@ class EngineCore:
         self._outbox = outbox
         self._reply = reply
         self._clock = clock
+        self.grammars: Grammars | None = None
         self._outstanding = 0  # steps submitted and not collected
         self._outputs: list[EngineOutput] = []
         self._has_news = False  # something happened that the gauges show
@@ -90,7 +93,9 @@ class EngineCore:
         worker = self.executor.start(self.config)
         plan, self.config = make_plan(self.config, worker)
         self.executor.initialize_cache(plan)
-        self.scheduler = Scheduler(self.config, plan, self._clock, hash_seed=environment.prefix_hash_seed())
+        self.grammars = None if self.config.model.skip_tokenizer_init else Grammars(self.config)
+        hash_seed = environment.prefix_hash_seed()
+        self.scheduler = Scheduler(self.config, plan, self._clock, hash_seed=hash_seed, constraints=self.grammars)
         self._facts = facts = _facts(self.config, plan, worker)
         _log_memory(plan, worker, facts, self.config)
         logger.info("init engine (load model, create kv cache) took %.2f s", self._clock() - began)
@@ -124,6 +129,8 @@ class EngineCore:
 
     def shutdown(self) -> None:
         """End the worker. Can be called twice."""
+        if self.grammars is not None:
+            self.grammars.shutdown()
         self.executor.shutdown()
 
     def handle_inputs(self) -> bool:
@@ -142,13 +149,32 @@ class EngineCore:
         return True
 
     def plan(self) -> StepPlan | None:
+        """The next step. Where nothing can be done before a grammar is compiled, waits for one a moment first."""
+        if self.scheduler.awaits_constraint:
+            self._settle_constraints()
         return self.scheduler.plan()
+
+    def _settle_constraints(self) -> None:
+        scheduler = self.scheduler
+        if self.grammars is not None and not self._outstanding and not scheduler.num_running:
+            self.grammars.wait(GRAMMAR_WAIT_S)
+        refused = scheduler.settle_constraints()
+        if refused:
+            self._outputs += refused
+            self._has_news = True
 
     def submit(self, plan: StepPlan) -> None:
         self.executor.submit(plan)
         self._outstanding += 1
         if self.config.log_iterations:
             self._iterations.append(describe_step(plan))
+        self._send_masks()
+
+    def _send_masks(self) -> None:
+        """What the step may say whose forward is running: known as soon as the results before it are."""
+        masks = self.scheduler.take_masks()
+        if masks is not None:
+            self.executor.submit_masks(masks)
 
     def collect(self) -> StepResult:
         """The result of the oldest outstanding step. Raises EngineDeadError if the worker died."""
@@ -164,6 +190,7 @@ class EngineCore:
     def update(self, result: StepResult) -> None:
         self._outputs += self.scheduler.update(result)
         self._has_news = True
+        self._send_masks()
 
     def deliver(self) -> None:
         """Send what this turn gave, with the counts since the last time."""

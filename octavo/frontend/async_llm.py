@@ -96,7 +96,7 @@ class AsyncLLM:
             self._client = AsyncEngineClient()
         facts = await self._client.start(self.config)
         self.facts = facts
-        self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len)
+        self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len, self.config.grammar)
         self.metrics = Metrics(self.config, facts) if self.config.log_stats else None
         shared_prefix = facts.block_size if self.config.cache.prefix_caching else None
         if self.config.observability.traces_endpoint is not None:
@@ -164,6 +164,7 @@ class AsyncLLM:
         add_special_tokens: bool = True,
         is_internal: bool = False,
         reader: Reader | None = None,
+        num_given: int = 0,
     ) -> RequestStream:
         """Check a request and hand it to the engine; its outputs come from the stream. Raises as generate() does.
 
@@ -173,6 +174,8 @@ class AsyncLLM:
         self.check_admission(params.n)
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt, add_special_tokens)
         self.check_admission(params.n, len(encoded.token_ids))
+        if params.structured_outputs is not None:
+            await self._in_thread(self.inputs.check_grammar, params.structured_outputs)
         request = self.inputs.prepare(
             request_id,
             encoded,
@@ -181,6 +184,7 @@ class AsyncLLM:
             trace_headers=tracing.incoming.get() if trace_headers is None else trace_headers,
             is_internal=is_internal,
             reader=reader,
+            num_given=num_given,
         )
         stream = RequestStream(params.output_kind, lambda: self._drop(request))
         await self._enter(request, stream)
@@ -258,7 +262,11 @@ class AsyncLLM:
         )
         try:
             while not search.is_done:
-                rounds = [self._next_logprobs(request_id, tokens, sampling, encoded.cache_salt, priority) for tokens in search.running()]
+                num_given = search.num_generated
+                rounds = [
+                    self._next_logprobs(request_id, EncodedPrompt(tokens, None, encoded.cache_salt), sampling, priority, num_given)
+                    for tokens in search.running()
+                ]
                 search.advance(await _all_of(rounds))
             output = as_request_output(request_id, encoded.text, encoded.token_ids, search.result(self.tokenizer), self.tokenizer)
             if reader is not None and self.tokenizer is not None:
@@ -276,10 +284,9 @@ class AsyncLLM:
         return output
 
     async def _next_logprobs(
-        self, request_id: str, tokens: list[int], sampling: SamplingParams, salt: str | None, priority: int
+        self, request_id: str, prompt: EncodedPrompt, sampling: SamplingParams, priority: int, num_given: int
     ) -> LogprobsOnePosition:
-        prompt = EncodedPrompt(tokens, None, salt)
-        stream = await self.add_request(request_id, prompt, sampling, priority=priority, is_internal=True)
+        stream = await self.add_request(request_id, prompt, sampling, priority=priority, is_internal=True, num_given=num_given)
         try:
             output = await anext(stream)
         finally:

@@ -6,6 +6,7 @@ sum(log p) / length ** length_penalty, length counting generated tokens with the
 sequence can beat the worst of `width` finished ones at its present length.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,11 @@ class BeamSearch:
         """K: how many continuations are looked at, of all sequences together."""
         return max(2, 1 + len(self._ends)) * self._width
 
+    @property
+    def num_generated(self) -> int:
+        """Tokens that each running sequence has gained."""
+        return len(self._running[0].tokens) if self._running else 0
+
     def running(self) -> list[list[int]]:
         """Prompt and generated tokens of each sequence that goes on."""
         return [self._prompt + beam.tokens for beam in self._running]
@@ -55,6 +61,7 @@ class BeamSearch:
             ignore_eos=True,
             detokenize=False,
             allowed_token_ids=self.params.allowed_token_ids,
+            structured_outputs=self.params.structured_outputs,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
@@ -78,7 +85,7 @@ class BeamSearch:
             (beam.log_probability + entry.logprob, place, token, position)
             for place, (beam, position) in enumerate(zip(self._running, answers, strict=True))
             for token, entry in position.items()
-            if allowed is None or token in allowed
+            if (allowed is None or token in allowed) and entry.logprob > -math.inf
         ]
         scored.sort(key=lambda s: (-s[0], s[1], s[2]))
         return [

@@ -2,6 +2,7 @@
 
 import copy
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
@@ -9,21 +10,24 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from octavo import environment
-from octavo.config.config import ModelConfig, SchedulerConfig
+from octavo.config.config import GrammarConfig, ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
 from octavo.frontend.reading import Reader
+from octavo.frontend.reasoning import ReasoningMarkers, reasoning_of
+from octavo.grammar.backends import guidance
+from octavo.grammar.grammar import grammar_of
+from octavo.grammar.vocabulary import SpecialTexts, special_texts
 from octavo.protocol.columns import pack
-from octavo.protocol.messages import EngineRequest
-from octavo.protocol.sampling_params import SamplingParams
+from octavo.protocol.messages import EngineRequest, Reasoning
+from octavo.protocol.sampling_params import SamplingParams, StructuredOutputsParams
 from octavo.text.chat_template import check_variables
 from octavo.text.tokenizer import Tokenizer
 
+MOST_CHECKED = 1024  # grammars that are remembered to be right
 SEED_MASK = 2**63 - 1  # seeds are positive 64 bit numbers on every side
 _NO_TOKENIZER = "leave --skip-tokenizer-init away"
 # parameters of features that this version does not have
 _LATER = (
-    "structured_outputs",
-    "thinking_token_budget",
     "watermarking",
     "prompt_logprob_start",
     "prompt_logprob_token_ids",
@@ -86,10 +90,21 @@ def as_list(prompts: Any) -> list[Prompt]:
 class InputProcessor:
     """Checks requests against one model. No state but the counters that seeds and ids are drawn from."""
 
-    def __init__(self, model: ModelConfig, scheduler: SchedulerConfig, tokenizer: Tokenizer | None, max_model_len: int) -> None:
+    def __init__(
+        self,
+        model: ModelConfig,
+        scheduler: SchedulerConfig,
+        tokenizer: Tokenizer | None,
+        max_model_len: int,
+        grammar: GrammarConfig | None = None,
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.max_model_len = max_model_len
+        self.reasoning: ReasoningMarkers | None = None  # set by who knows how the model writes its reasoning
+        self._grammar = grammar or GrammarConfig()
+        self._specials: SpecialTexts | None = None
+        self._checked: OrderedDict[bytes, None] = OrderedDict()
         self._has_priorities = scheduler.policy == "priority"
         self._num_seeds = 0
         self._num_requests = 0
@@ -153,10 +168,11 @@ class InputProcessor:
         arrival_s: float | None = None,
         is_internal: bool = False,
         reader: Reader | None = None,
+        num_given: int = 0,
     ) -> PreparedRequest:
         """Check a request whole and make its children. Raises RequestError, naming the field, before anything has happened.
 
-        is_internal: max_logprobs does not bind (beam search).
+        is_internal: max_logprobs does not bind (beam search). num_given: so many of the prompt's last tokens are output of before.
         """
         self._check_params(params, priority, is_internal)
         prompt = self.truncated(prompt, params.truncate_prompt_tokens, params.truncation_side, params.max_tokens)
@@ -165,6 +181,7 @@ class InputProcessor:
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
         seed = (params.seed if params.seed is not None else self._draw_seed()) & SEED_MASK
+        reasoning = self._reasoning(params, ids[: len(ids) - num_given])
         self._num_requests += 1
         name = f"{request_id}-{self._num_requests:x}"  # two requests may bear one name
         packed = pack(np.asarray(ids, np.int32))
@@ -179,6 +196,9 @@ class InputProcessor:
                 priority=priority,
                 cache_salt=prompt.cache_salt,
                 trace_headers=trace_headers,
+                reasoning=reasoning,
+                num_given=num_given,
+                tells_allowed=is_internal and params.structured_outputs is not None,
             )
             for index in range(params.n)
         ]
@@ -201,11 +221,44 @@ class InputProcessor:
                 "priority",
             )
         params.check_vocabulary(self.model.sampled_ids, -1 if is_internal else self.model.max_logprobs)
+        if params.structured_outputs is not None:
+            self.check_grammar(params.structured_outputs)
+        if params.thinking_token_budget is not None and self.reasoning is None:
+            raise RequestError(
+                "thinking_token_budget: it is not known how this model writes its reasoning",
+                "start with --reasoning-parser, or leave thinking_token_budget away",
+                "thinking_token_budget",
+            )
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
         if params.max_tokens == 0 and params.prompt_logprobs is None:
             raise RequestError("max_tokens must be at least 1", "0 asks for prompt_logprobs alone", "max_tokens")
+
+    def check_grammar(self, params: StructuredOutputsParams) -> None:
+        """Raise RequestError, naming keyword and place, for what no grammar can be made of. Takes time: what was checked is remembered."""
+        if self.tokenizer is None:
+            raise RequestError(
+                "structured_outputs: a grammar needs a tokenizer, and this engine has none", _NO_TOKENIZER, "structured_outputs"
+            )
+        if not isinstance(params, StructuredOutputsParams):
+            raise RequestError("structured_outputs must be StructuredOutputsParams", parameter="structured_outputs")
+        if self._specials is None:
+            self._specials = SpecialTexts(special_texts(self.tokenizer.added_tokens))
+        grammar = grammar_of(params, self._grammar, self._specials)
+        if grammar.key not in self._checked:
+            guidance.check(grammar)
+            self._checked[grammar.key] = None
+            while len(self._checked) > MOST_CHECKED:
+                self._checked.popitem(last=False)
+
+    def _reasoning(self, params: SamplingParams, prompt: list[int]) -> Reasoning | None:
+        """How far the prompt has brought the reasoning, for a request to which that matters."""
+        if self.reasoning is None or self.tokenizer is None:
+            return None
+        if params.structured_outputs is None and params.thinking_token_budget is None:
+            return None
+        return reasoning_of(self.reasoning, self.tokenizer, prompt)
 
     def truncated(self, prompt: EncodedPrompt, keep: int | None, side: str | None, max_tokens: int | None) -> EncodedPrompt:
         """A prompt cut to `keep` tokens; -1: to what leaves room for max_tokens. side: which end is cut off, left unless told."""

@@ -90,7 +90,7 @@ class LLM:
         self.facts: EngineFacts = client.start(config)
         tracer = None if config.observability.traces_endpoint is None else Tracer(config.observability)
         self._finalizer = weakref.finalize(self, _end, client, tracer)  # runs at exit too
-        self._inputs = InputProcessor(config.model, config.scheduler, tokenizer, self.facts.max_model_len)
+        self._inputs = InputProcessor(config.model, config.scheduler, tokenizer, self.facts.max_model_len, config.grammar)
         self._metrics = Metrics(config, self.facts) if config.log_stats else None
         shared_prefix = self.facts.block_size if config.cache.prefix_caching else None
         interval, name = config.scheduler.stream_interval, config.model.served_names[0]
@@ -309,7 +309,13 @@ class LLM:
         vocabulary = self.config.model.sampled_ids
         batches = [
             [
-                self._inputs.prepare(str(next(self._names)), EncodedPrompt(tokens), search.sampling_params(vocabulary), is_internal=True)
+                self._inputs.prepare(
+                    str(next(self._names)),
+                    EncodedPrompt(tokens),
+                    search.sampling_params(vocabulary),
+                    is_internal=True,
+                    num_given=search.num_generated,
+                )
                 for tokens in search.running()
             ]
             for search in searches

@@ -139,9 +139,9 @@ def _says_nothing(key: str, value: Any, schema: dict[str, Any]) -> bool:
         case "minContains" | "maxContains":
             return "contains" not in schema
         case "propertyNames" | "unevaluatedProperties" | "unevaluatedItems":
-            return value is True or value == {}
+            return value is True or bool(value == {})
         case "dependentRequired" | "dependentSchemas" | "dependencies":
-            return value == {}
+            return bool(value == {})
     return False
 
 

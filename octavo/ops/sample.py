@@ -9,6 +9,8 @@ What stays is defined on weights, so that every implementation keeps the same to
     top-p:   of what is left, the fewest largest weights stay whose mass is at least top_p of the mass; ties with the last of them stay
     draw:    the first token, by id, at which the running mass exceeds floor(uniform * mass of all that stay)
 
+A row may have a mask, bits of which say what is allowed: all else counts as -inf, but a nan anywhere is seen.
+
 A temperature of 0 takes the largest logit, of equals the first. A row that holds a nan or +inf gives NOT_A_NUMBER, one in which everything
 is -inf gives NOTHING_ALLOWED.
 """
@@ -47,12 +49,20 @@ def exponential(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x < LOWEST, torch.zeros_like(x), power * scale)
 
 
+def forbid(logits: torch.Tensor, mask: torch.Tensor) -> None:
+    """-inf for each of logits [vocab_size] whose bit in mask int32 [words] is 0; a nan stays."""
+    bits = (mask[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
+    forbidden = bits.flatten()[: len(logits)] == 0
+    logits[forbidden & ~logits.isnan()] = float("-inf")
+
+
 class Reference:
-    """__call__(tokens, logits, rows, temperatures, min_ps, top_ks, top_ps, uniforms, keep_weights).
+    """__call__(tokens, logits, rows, temperatures, min_ps, top_ks, top_ps, uniforms, keep_weights, masks, mask_rows).
 
     tokens int32 [m] is written: a token id, NOT_A_NUMBER or NOTHING_ALLOWED. logits float32 [n, vocab_size] with contiguous rows; rows
     int32 [m] names those to sample, and temperatures, min_ps float32 [m], top_ks int32 [m] (0: off), top_ps, uniforms float64 [m] (in
-    0 .. 1) belong to them. The logits of a sampled row (temperature > 0) are destroyed; with keep_weights they are its weights, 0 where
+    0 .. 1) belong to them. masks int32 [k, at least ceil(vocab_size / 32)], lowest bit first, with mask_rows int32 [m], the row of each in
+    masks or -1 for no mask. The logits of a row that has a mask, or is drawn from (temperature > 0), are destroyed; with keep_weights they are its weights, 0 where
     dropped.
     """
 
@@ -74,8 +84,12 @@ class Reference:
         top_ps: torch.Tensor,
         uniforms: torch.Tensor,
         keep_weights: bool = False,
+        masks: torch.Tensor | None = None,
+        mask_rows: torch.Tensor | None = None,
     ) -> None:
         for index, row in enumerate(rows.tolist()):
+            if masks is not None and mask_rows is not None and mask_rows[index] >= 0:
+                forbid(logits[row], masks[int(mask_rows[index])])
             tokens[index] = self._row(
                 logits[row],
                 temperatures[index],

@@ -23,6 +23,33 @@ class FinishReason(enum.IntEnum):
         return self.name.lower()
 
 
+class ReasoningState(enum.IntEnum):
+    """Where a text stands that may hold reasoning."""
+
+    BEFORE = 0  # it may begin
+    OPEN = 1
+    CLOSED = 2
+
+
+class Marker(msgspec.Struct, array_like=True, frozen=True):
+    """What begins or ends reasoning: the token ids that write it. text: set where it counts however it is tokenized."""
+
+    ids: list[int]
+    text: str = ""
+
+
+class Reasoning(msgspec.Struct, array_like=True, frozen=True):
+    """How this request's reasoning is told from its answer, and how far the prompt has brought it.
+
+    The first of ends is the one that is written when it must end. is_optional: an answer may begin without any marker.
+    """
+
+    starts: list[Marker]
+    ends: list[Marker]
+    state: int = 0  # a ReasoningState
+    is_optional: bool = True
+
+
 class EngineRequest(msgspec.Struct, array_like=True):
     """One sequence to generate: checked by the front end, complete in itself."""
 
@@ -38,6 +65,9 @@ class EngineRequest(msgspec.Struct, array_like=True):
     adapter: str | None = None
     client: int = 0
     trace_headers: dict[str, str] | None = None
+    reasoning: Reasoning | None = None  # structured output begins when it has ended, and thinking_token_budget counts it
+    tells_allowed: bool = False  # log-probabilities are those of the tokens that a grammar allows (beam search)
+    num_given: int = 0  # the last so many tokens of the prompt are output that earlier requests gave (beam search)
 
 
 class RequestEvent(msgspec.Struct, array_like=True, frozen=True):

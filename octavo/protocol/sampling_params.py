@@ -249,9 +249,8 @@ class BeamSearchParams(msgspec.Struct, omit_defaults=True):
     watermarking: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("structured_outputs", "watermarking"):
-            if getattr(self, name):
-                raise _wrong(name, f"{name} is not available in this version of octavo")
+        if self.watermarking:
+            raise _wrong("watermarking", "watermarking is not available in this version of octavo")
         if not 1 <= self.beam_width <= environment.max_num_sequences():
             raise _wrong("beam_width", f"beam_width must be between 1 and {environment.max_num_sequences()}, not {self.beam_width}")
         if not (math.isfinite(self.length_penalty) and math.isfinite(self.temperature) and 0.0 <= self.temperature <= 2.0):

@@ -45,6 +45,7 @@ class NewRow(msgspec.Struct, array_like=True):
     stop_ids: list[int] = []  # suppressed while fewer than min_tokens are generated: end-of-sequence and stop_token_ids
     embeddings: bytes | None = None  # prompt embeddings, [tokens, hidden], instead of token ids
     media: list[MediaReference] = []
+    tells_allowed: bool = False  # log-probabilities of samples are those of the tokens that the row's mask allows
     adapter: int = 0  # slot of the LoRA adapter; 0 = none
     adapter_facts: dict[str, Any] | None = None
     connector: bytes | None = None

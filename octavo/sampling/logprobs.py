@@ -16,16 +16,17 @@ MODES = ("raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """num_top: so many of the likeliest tokens; -1 for all. listed: further token ids."""
+    """num_top: so many of the likeliest tokens; -1 for all. listed: further token ids. of_allowed: of what the row's mask allows alone."""
 
     num_top: int
     listed: tuple[int, ...] = ()
+    of_allowed: bool = False
 
     @classmethod
-    def of_samples(cls, asked: SamplingParams | None) -> "Wanted | None":
+    def of_samples(cls, asked: SamplingParams | None, of_allowed: bool = False) -> "Wanted | None":
         if asked is None or (asked.logprobs is None and not asked.logprob_token_ids):
             return None
-        return cls(asked.logprobs or 0, tuple(asked.logprob_token_ids or ()))
+        return cls(asked.logprobs or 0, tuple(asked.logprob_token_ids or ()), of_allowed)
 
     @classmethod
     def of_prompt(cls, asked: SamplingParams | None) -> "Wanted | None":

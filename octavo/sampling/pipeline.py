@@ -1,4 +1,4 @@
-"""Pipeline: from a step's logits to its tokens. Masks, then each row's processors in one order, then the draw.
+"""Pipeline: from a step's logits to its tokens. Each row's processors in one order, then the draw, which heeds masks.
 
 A row's token depends on its own logits, parameters, seed and position; never on the rows beside it. A row that cannot be sampled fails
 alone.
@@ -94,7 +94,7 @@ class Pipeline:
         self._top_ks[row], self._top_ps[row] = min(asked.top_k, self._vocab_size), asked.top_p
         self._seeds[row] = new.seed % 2**64
         processors = [made for kind in PROCESSORS if (made := kind.of(new, self._vocab_size)) is not None]
-        wanted, prompt_wanted = Wanted.of_samples(new.sampling), Wanted.of_prompt(new.sampling)
+        wanted, prompt_wanted = Wanted.of_samples(new.sampling, new.tells_allowed), Wanted.of_prompt(new.sampling)
         if processors:
             self._processors[row] = processors
         if wanted is not None:
@@ -131,7 +131,7 @@ class Pipeline:
         rows: the row of each, all different. positions: where its token will stand in the row. masks: of this step.
         """
         self._drop_padding(logits)
-        step = _Step(logits, rows, np.asarray(positions), Masks(masks), np.empty(len(rows), np.int32))
+        step = _Step(logits, rows, np.asarray(positions), Masks(masks, self._vocab_size), np.empty(len(rows), np.int32))
         wanting = np.fromiter((row in self._wanted for row in rows.tolist()), np.bool_, len(rows))
         if not wanting.all():
             indices = np.flatnonzero(~wanting).astype(np.int32)
@@ -154,16 +154,18 @@ class Pipeline:
             logits[:, self._num_tokens :] = float("-inf")
 
     def _process(self, step: "_Step", indices: Int32) -> None:
-        """Masks and processors; a row that is not finite is marked before they could hide it."""
+        """Processors; a row that is not finite is left alone, or they could hide it. Where logits are looked at after them, masks too."""
         for index in indices.tolist():
             row = int(step.rows[index])
             processors = self._processors.get(row, ())
-            if not processors and row not in step.masks:
+            is_masked = self._logprobs.is_processed and row in step.masks
+            if not processors and not is_masked:
                 continue
             logits = step.logits[index]
             if bool(logits.isnan().any()):
                 continue  # the draw sees it
-            step.masks.apply(logits, row)
+            if is_masked:
+                step.masks.apply(logits, row)
             for processor in processors:
                 processor.apply(logits, int(step.positions[index]))
 
@@ -173,7 +175,9 @@ class Pipeline:
         parameters = (self._temperatures[rows], self._min_ps[rows], self._top_ks[rows], self._top_ps[rows])
         drawn = uniforms(self._seeds[rows], step.positions[indices])
         columns = [torch.from_numpy(column) for column in (*parameters, drawn)]
-        self._sample.implementation(tokens, step.logits, torch.from_numpy(indices), *columns, keep_weights)
+        masks = step.masks
+        places = None if masks.bits is None else masks.places(rows)
+        self._sample.implementation(tokens, step.logits, torch.from_numpy(indices), *columns, keep_weights, masks.bits, places)
         step.tokens[indices] = tokens.numpy()
         for place, row in enumerate(rows.tolist()):
             if row in step.masks.forced and tokens[place] != sample_op.NOT_A_NUMBER:
@@ -197,6 +201,8 @@ class Pipeline:
                 row, temperature = int(step.rows[index]), float(self._temperatures[step.rows[index]])
                 if processed and temperature > 0:
                     kept[place].div_(temperature).masked_fill_(step.logits[index] == 0, float("-inf"))
+                if self._wanted[row].of_allowed:
+                    step.masks.apply(kept[place], row)
                 self._logprobs.add(kept[place : place + 1], step.tokens[index : index + 1], self._wanted[row])
                 recorded.append(index)
         return recorded

@@ -56,6 +56,8 @@ class Step:
         self._starts: list[int] = []
         self._sources: list[int] = []
         self._drafts: list[int] = []
+        self.constrained: list[int] = []  # indices of requests whose sample obeys a constraint
+        self.awaits_masks = False  # they have not been sent yet
         self._new_rows: list[NewRow] = []
         self._groups = [Changes() for _ in range(num_groups)]
 
@@ -93,6 +95,9 @@ class Step:
         if is_sample:
             request.pending += 1 + drafts
             request.sampled_step = self.number
+            if request.constraint is not None:
+                self.constrained.append(index)
+                self.awaits_masks = True
         if request.proposals:
             request.proposals = []
 
@@ -111,6 +116,7 @@ class Step:
                 sampling=sampling,
                 pooling=message.pooling,
                 seed=message.seed,
+                tells_allowed=message.tells_allowed,
                 stop_ids=[*message.eos_token_ids, *(sampling.stop_token_ids or ())],
             )
         )
@@ -132,6 +138,7 @@ class Step:
             drafts=pack(self._drafts),
             groups=[change.packed() for change in self._groups],
             common_prefixes=bytes(4 * len(self._groups)),
+            awaits_masks=self.awaits_masks,
         )
 
     def _move_states(self, request: Request, index: int) -> None:

@@ -1,7 +1,9 @@
 """A request in the engine core: its tokens, how far it is planned, and how far it is confirmed."""
 
 from array import array
+from concurrent.futures import Future
 
+from octavo.grammar.constraint import Constraint
 from octavo.kvcache.tables import Hit, Tables
 from octavo.protocol.messages import EngineRequest, RequestEvent
 from octavo.protocol.sampling_params import SamplingParams
@@ -29,11 +31,14 @@ class Request:
     confirmed: tokens computed according to results. Decides what a window lets go.
     limit: it ends with so many tokens at the latest.
     overtaken: how many who came later began while this one waited for room.
+    compiling: its constraint, when it is made; None for a request without one, and once it is settled.
     sampled_step: the newest step planned that samples for this row; -1 = none since the row began.
     """
 
     __slots__ = (
+        "compiling",
         "confirmed",
+        "constraint",
         "counted",
         "epoch",
         "events",
@@ -72,6 +77,8 @@ class Request:
         output = max_model_len if sampling.max_tokens is None else sampling.max_tokens
         self.limit = min(max_model_len, self.num_prompt + output)
         self.stop = StopRules(message, sampling, self.num_prompt, self.limit)
+        self.compiling: Future[Constraint] | None = None
+        self.constraint: Constraint | None = None
         self.events: list[RequestEvent] = []
         self.num_cached: int | None = None  # prompt tokens found in the cache at the first start; None until then
         self.has_told_cached = False

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 
 from octavo.config.config import Config
 from octavo.errors import EngineDeadError, RequestError
+from octavo.grammar.constraint import Constraint
 from octavo.kvcache.cache import Cache
 from octavo.kvcache.hashing import BlockHasher
 from octavo.kvcache.residency import WatchedPool
 from octavo.kvcache.specs import CachePlan
 from octavo.protocol.columns import unpack
 from octavo.protocol.messages import EngineOutput, EngineRequest, EngineStats, FinishReason, RequestEvent
-from octavo.protocol.step import NOT_FINITE, LogprobColumns, StepPlan, StepResult
+from octavo.protocol.step import NOT_FINITE, LogprobColumns, StepMasks, StepPlan, StepResult
 from octavo.scheduler.admission import check_size
 from octavo.scheduler.assembly import Step
-from octavo.scheduler.limits.limit import settle
+from octavo.scheduler.constraints import Constraints, NoConstraints
+from octavo.scheduler.limits.limit import BEGINNING, settle
 from octavo.scheduler.limits.order import make_limits
 from octavo.scheduler.logprobs import StepLogprobs, untold
 from octavo.scheduler.places import find_place
@@ -38,6 +40,7 @@ class Scheduler:
 
     drafts_per_step: drafts that the worker proposes after each sample and verifies in the next step without telling them; 0 = none.
     hash_seed: of the prefix cache's keys; None = random.
+    constraints: makes the constraints of requests that ask for some.
     most_overtaken: how many who come later may begin before one that does not fit yet.
     """
 
@@ -51,6 +54,7 @@ class Scheduler:
         *,
         drafts_per_step: int = 0,
         hash_seed: str | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         self.config = config
         hasher = BlockHasher(config.cache.hash_algorithm, hash_seed) if config.cache.prefix_caching else None
@@ -61,6 +65,8 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self._clock = clock
         self._drafts_per_step = drafts_per_step if self.cache.can_rewind else 0
+        self._constraints = NoConstraints() if constraints is None else constraints
+        self._compiling: list[Request] = []
         self._outstanding: deque[Step] = deque()
         self._ended_rows: list[int] = []  # not told to the worker yet
         self._serial = 0
@@ -82,6 +88,9 @@ class Scheduler:
         request = Request(message, message.sampling, order, self.config.model.max_model_len)
         check_size(request, self.config, self.cache)
         request.tables = self.cache.tables(message.cache_salt, message.adapter)
+        request.compiling = self._constraints.begin(message, request.limit - request.num_prompt)
+        if request.compiling is not None:
+            self._compiling.append(request)
         self._note(request, "queued")
         self.requests[request.id] = request
         self.waiting.push(request)
@@ -121,6 +130,41 @@ class Scheduler:
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes; False, and nothing is done, while any request holds blocks."""
         return self.cache.clear_index()
+
+    # constraints
+
+    def settle_constraints(self) -> list[EngineOutput]:
+        """Take the constraints that are made by now; requests whose grammar was refused after all are answered."""
+        if not self._compiling:
+            return []
+        outputs, waiting = [], []
+        for request in self._compiling:
+            if request.is_ended:
+                continue
+            if request.compiling is None or not request.compiling.done():
+                waiting.append(request)
+                continue
+            try:
+                request.constraint = request.compiling.result()
+                request.compiling = None
+            except Exception as error:  # a fault of one grammar ends one request
+                output = EngineOutput(request.id, error=str(error))
+                outputs.append(self._finish(request, (FinishReason.ERROR, None), output))
+        self._compiling = waiting
+        return outputs
+
+    @property
+    def awaits_constraint(self) -> bool:
+        """Whether some request cannot begin before its grammar is compiled."""
+        return bool(self._compiling)
+
+    def take_masks(self) -> StepMasks | None:
+        """The masks that the oldest outstanding step awaits, once: all results before it are known. None if it awaits none."""
+        if not self._outstanding or not self._outstanding[0].awaits_masks:
+            return None
+        step = self._outstanding[0]
+        step.awaits_masks = False
+        return self._constraints.masks(step)
 
     # planning
 
@@ -189,7 +233,7 @@ class Scheduler:
 
     def _num_drafts(self, request: Request, total: int) -> int:
         """How many drafts a request that is behind by one token can have verified beside it."""
-        if not self.cache.can_rewind:
+        if not self.cache.can_rewind or request.constraint is not None:  # a mask is for one token
             return 0
         if self._drafts_per_step and request.sampled_step >= 0:
             return min(self._drafts_per_step, request.limit - total - 1)
@@ -204,6 +248,9 @@ class Scheduler:
         """
         request = self.waiting.first()
         assert request is not None
+        if any(limit.is_private and not limit.grant(request, BEGINNING, 1) for limit in self.limits):
+            self.waiting.set_unready_aside()
+            return True
         place = find_place(self.limits, request, lower)
         if place is not None and place.victims:
             for victim in reversed(place.victims):
@@ -333,8 +380,12 @@ class Scheduler:
                     self._tell_news(request, output)
                 outputs.append(output)
             if verdict is not None:
+                if verdict[0] is FinishReason.ERROR and request.constraint is not None:
+                    output.error = request.constraint.error
                 self._finish(request, verdict, output)
                 verdict = None
+            elif step.samples[index] and not kept:  # its token is to be drawn again, under other masks
+                self._restart(request)
             elif request.confirmed >= request.tables.watch:
                 self._let_go(request)
         return outputs
@@ -360,11 +411,16 @@ class Scheduler:
     def _gain(self, request: Request, new: list[int]) -> tuple[int, Verdict | None]:
         """Append tokens up to the one that ends the request: how many that are, and why it ends."""
         kept, verdict = 0, None
+        constraint = request.constraint
         for token in new:
+            if constraint is not None and not constraint.accept(token):
+                break
             request.tokens.append(token)
             request.known += 1
             kept += 1
             verdict = request.stop.verdict(request.tokens, request.known)
+            if constraint is not None:
+                verdict = _constrained(constraint, verdict)
             if verdict is not None:
                 break
         self._stats.generation_tokens += kept
@@ -424,7 +480,8 @@ class Scheduler:
         for request, epoch in zip(step.requests, step.epochs):
             if epoch in errors and request.epoch == epoch:
                 self._stats.num_corrupted += errors[epoch] == NOT_FINITE
-                outputs.append(self._finish_with_error(request, errors[epoch]))
+                constrained = None if request.constraint is None else request.constraint.error
+                outputs.append(self._finish_with_error(request, constrained or errors[epoch]))
         self._restart_dependents(self._disown_rows(step, set(errors)))
         return outputs
 
@@ -474,6 +531,13 @@ class Scheduler:
 
     def _note(self, request: Request, kind: str) -> None:
         request.events.append(RequestEvent(kind, self._clock()))
+
+
+def _constrained(constraint: Constraint, verdict: Verdict | None) -> Verdict | None:
+    """A text that is whole has not been cut off, and one that its grammar does not allow goes no further."""
+    if constraint.is_complete and (verdict is None or verdict[0] in (FinishReason.LENGTH, FinishReason.REPETITION)):
+        return FinishReason.STOP, None
+    return (FinishReason.ERROR, None) if constraint.error is not None and verdict is None else verdict
 
 
 def _order(request: Request) -> tuple[int, float, int]:

@@ -14,9 +14,10 @@ class WaitingQueue:
         self._heap: list[tuple[tuple[int, float, int], Request]] = []
         self._gone = 0
         self.aside: list[Request] = []  # for the rest of this step, so that first() gives who comes after them
+        self.unready: list[Request] = []  # aside as well, but nobody overtakes them: they lack what only they need
 
     def __len__(self) -> int:
-        return len(self._heap) + len(self.aside) - self._gone
+        return len(self._heap) + len(self.aside) + len(self.unready) - self._gone
 
     def push(self, request: Request) -> None:
         heapq.heappush(self._heap, (request.order, request))
@@ -38,11 +39,16 @@ class WaitingQueue:
         """Let those behind the first one have a look in this step."""
         self.aside.append(self.pop())
 
+    def set_unready_aside(self) -> None:
+        """The first one cannot begin yet, whoever else does."""
+        self.unready.append(self.pop())
+
     def put_back(self) -> None:
         """Who was set aside stands in its old place again."""
-        for request in self.aside:
+        for request in (*self.aside, *self.unready):
             self.push(request)
         self.aside.clear()
+        self.unready.clear()
 
     def mark_gone(self) -> None:
         """One that waits here has just been marked as ended."""

@@ -80,6 +80,11 @@ class Tokenizer:
         return frozenset(self.backend.get_added_tokens_decoder())
 
     @property
+    def added_tokens(self) -> dict[int, tuple[str, bool]]:
+        """The tokens that stand beside the vocabulary proper: id -> text, and whether it is special."""
+        return {index: (token.content, token.special) for index, token in self.backend.get_added_tokens_decoder().items()}
+
+    @property
     def all_special_ids(self) -> list[int]:
         return sorted(self.special_ids)
 

@@ -69,3 +69,24 @@ def test_exponential_is_the_exponential():
     close = torch.exp(x.to(torch.float64))
     assert ((sample.exponential(x) - close).abs() <= 1e-6 * close).all()
     assert sample.exponential(torch.tensor([0.0, float("-inf"), -100.0])).tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_masks_forbid_as_the_reference_does(case):
+    """Every second row has a mask, in another order than the rows; a nan is seen behind a mask too."""
+    words = -(-case.vocab_size // 32)
+    masks = torch.randint(-(2**31), 2**31 - 1, (case.num_rows, words), dtype=torch.int32, generator=torch.Generator().manual_seed(3))
+    masks[-1] = 0
+    places = torch.tensor([case.num_rows - 1 - row if row % 2 else -1 for row in range(case.num_rows)], dtype=torch.int32)
+    outcomes = []
+    for op in (choose("sample", sample.Facts(case.vocab_size)).implementation, sample.Reference(sample.Facts(case.vocab_size))):
+        rows, logits = torch.arange(case.num_rows, dtype=torch.int32), guard.copy(case.logits())
+        tokens = guard.empty(case.num_rows, dtype=torch.int32)
+        op(tokens, logits, rows, *map(guard.copy, case.parameters()), True, guard.copy(masks), places)
+        outcomes.append((tokens, logits.view(torch.int32)))
+    assert torch.equal(outcomes[0][0], outcomes[1][0])
+    drawn = outcomes[0][0] >= 0
+    assert torch.equal(outcomes[0][1][drawn], outcomes[1][1][drawn])
+    for row, token in enumerate(outcomes[0][0].tolist()):
+        if places[row] >= 0 and token >= 0:
+            assert (int(masks[places[row], token // 32]) >> token % 32) & 1, "a forbidden token was drawn"

@@ -56,6 +56,31 @@ def weight(typing_context, vector):
     return vector(vector), generate
 
 
+def allowed(lanes):
+    """allowed(vector, address, index) -> vector: lane j with its number where bit index + j of the mask at `address` is set, else -inf.
+
+    index is a multiple of lanes, so that the bits of one vector are one piece of memory, or a half of one byte.
+    """
+
+    @intrinsic
+    def allowed_lanes(typing_context, vector, address, index):
+        def generate(context, b, s, args):
+            x, base, first = args
+            width = max(8, lanes)
+            piece = ir.IntType(width)
+            byte = b.add(base, b.lshr(first, v.i64(3)))
+            bits = b.load(v.at(b, byte, piece), align=1)
+            if lanes < 8:
+                bits = b.lshr(bits, b.trunc(b.and_(first, v.i64(7)), piece))
+                bits = b.trunc(bits, ir.IntType(lanes))
+            chosen = b.bitcast(bits, ir.VectorType(ir.IntType(1), lanes))
+            return b.select(chosen, x, v.constant(v.f32, lanes, float("-inf")))
+
+        return vector(vector, types.int64, types.int64), generate
+
+    return allowed_lanes
+
+
 @intrinsic
 def mass_of(typing_context, value):
     """floor(float32 * 2**MASS_BITS) as int64."""
@@ -75,6 +100,7 @@ def build(lanes: int):
         v.store_part("float32", lanes),
         v.splat(lanes),
     )
+    only_allowed = allowed(lanes)
     int64s, int32s, floats, doubles, stack = v.int64s, v.int32s, v.floats, v.doubles, v.stack(8 * _BUCKETS)
     maximum, reduce_max, single = v.maximum, v.reduce_max, v.single
     buckets, digit = _BUCKETS, _DIGIT
@@ -95,6 +121,30 @@ def build(lanes: int):
         while i < width:
             if values[i] != values[i]:
                 broken = single(1.0)
+            elif values[i] > largest:
+                largest = values[i]
+            i += 1
+        return single(infinity) if broken > single(0.0) else largest
+
+    @compile.inner
+    def mask_and_find_largest(row, width, mask):
+        """The largest allowed logit, after the others have become -inf; nan if any is nan."""
+        best, seen = splat(single(-infinity)), splat(single(0.0))
+        i = 0
+        while i + lanes <= width:
+            x = load(row + i * 4)
+            seen = unordered(seen, x)
+            x = only_allowed(x, mask, i)
+            store(row + i * 4, x)
+            best = maximum(x, best)
+            i += lanes
+        largest, broken = reduce_max(best), reduce_max(seen)
+        values, words = floats(row), int32s(mask)
+        while i < width:
+            if values[i] != values[i]:
+                broken = single(1.0)
+            elif (words[i >> 5] >> (i & 31)) & 1 == 0:
+                values[i] = single(-infinity)
             elif values[i] > largest:
                 largest = values[i]
             i += 1
@@ -160,8 +210,8 @@ def build(lanes: int):
         return width - 1
 
     @compile.inner
-    def sample_row(row, width, temperature, min_p_bits, top_k, top_p, uniform, keep_weights, histogram):
-        largest = find_largest(row, width)
+    def sample_row(row, width, mask, temperature, min_p_bits, top_k, top_p, uniform, keep_weights, histogram):
+        largest = find_largest(row, width) if mask == 0 else mask_and_find_largest(row, width, mask)
         if largest == infinity:
             return not_a_number
         if largest == -infinity:
@@ -193,8 +243,22 @@ def build(lanes: int):
         temperatures, top_ps, uniforms = floats(a[3]), doubles(a[6]), doubles(a[7])
         width, histogram = a[9], stack()
         for i in range(begin, end):
+            mask = 0
+            if a[11] != 0:
+                mask_rows = int32s(a[12])
+                if mask_rows[i] >= 0:
+                    mask = a[11] + mask_rows[i] * a[13]
             tokens[i] = sample_row(
-                a[1] + chosen[i] * a[8], width, temperatures[i], min_p_bits[i], top_ks[i], top_ps[i], uniforms[i], a[10] != 0, histogram
+                a[1] + chosen[i] * a[8],
+                width,
+                mask,
+                temperatures[i],
+                min_p_bits[i],
+                top_ks[i],
+                top_ps[i],
+                uniforms[i],
+                a[10] != 0,
+                histogram,
             )
 
     return rows
@@ -205,7 +269,7 @@ class Implementation:
 
     def __init__(self, facts: Facts) -> None:
         self._kernel = compile.kernel(build, features.lanes())
-        self._arguments = pool.Arguments(11)
+        self._arguments = pool.Arguments(14)
         self._width = facts.vocab_size
 
     @staticmethod
@@ -223,6 +287,8 @@ class Implementation:
         top_ps: torch.Tensor,
         uniforms: torch.Tensor,
         keep_weights: bool = False,
+        masks: torch.Tensor | None = None,
+        mask_rows: torch.Tensor | None = None,
     ) -> None:
         columns = (temperatures, min_ps, top_ks, top_ps, uniforms)
         self._arguments.set(
@@ -233,5 +299,8 @@ class Implementation:
             logits.stride(0) * 4,
             self._width,
             int(keep_weights),
+            0 if masks is None else masks.data_ptr(),
+            0 if mask_rows is None else mask_rows.data_ptr(),
+            0 if masks is None else masks.stride(0) * 4,
         )
         self._kernel(len(rows), 1, self._arguments)

@@ -14,10 +14,12 @@ class Limit(Protocol):
     relieved_by_preemption: whether a running request that gets nothing from this limit may get something when another one is preempted.
     lets_smaller_by: whether a waiting request that gets nothing from this limit may be overtaken by one that needs less. Who gets nothing
     from another limit stops the queue.
+    is_private: whether what a waiting request gets nothing of is its own affair: it stands aside, and others begin as if it were not there.
     """
 
     relieved_by_preemption: bool = False
     lets_smaller_by: bool = False
+    is_private: bool = False
 
     def start_step(self) -> None:
         """A new plan begins."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from octavo.config.config import SchedulerConfig
 from octavo.kvcache.cache import Cache
 from octavo.scheduler.limits.cache_blocks import CacheBlocks
+from octavo.scheduler.limits.grammar_ready import GrammarReady
 from octavo.scheduler.limits.limit import Limit
 from octavo.scheduler.limits.long_prefill import LongPrefill
 from octavo.scheduler.limits.prefill_interval import PrefillInterval
@@ -19,6 +20,7 @@ def make_limits(config: SchedulerConfig, cache: Cache, num_requests: Callable[[]
     chunked, threshold, interval = config.chunked_prefill, config.long_prefill_token_threshold, config.prefill_schedule_interval
     fair_share_of = config.max_num_batched_tokens if config.long_prefill_token_threshold_adaptive else 0
     rows: list[tuple[bool, Callable[[], Limit]]] = [
+        (True, lambda: GrammarReady()),
         (True, lambda: Rows(config.max_num_active_seqs)),
         (True, lambda: TokenBudget(config.max_num_scheduled_tokens)),
         (interval > 1, lambda: PrefillInterval(interval)),

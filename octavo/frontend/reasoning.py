@@ -1,0 +1,44 @@
+"""Reasoning: how far a prompt has brought it, so that a grammar and a budget know where the output begins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from octavo.protocol.messages import Marker, Reasoning, ReasoningState
+from octavo.text.tokenizer import Tokenizer
+
+TAIL = 64  # tokens of the prompt's end that are read as text
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMarkers:
+    """The texts that begin and end a model's reasoning; the first of `ends` is written when it must end.
+
+    is_optional: an answer may also begin without any of them.
+    """
+
+    starts: tuple[str, ...]
+    ends: tuple[str, ...]
+    is_optional: bool = True
+
+
+def reasoning_of(markers: ReasoningMarkers, tokenizer: Tokenizer, prompt: Sequence[int]) -> Reasoning:
+    """What a request needs to know. The prompt has closed the reasoning where nothing but blanks follows the last marker, an end."""
+    starts = [_marker(text, tokenizer) for text in markers.starts]
+    ends = [_marker(text, tokenizer) for text in markers.ends]
+    return Reasoning(starts, ends, _state(markers, tokenizer, prompt), markers.is_optional)
+
+
+def _marker(text: str, tokenizer: Tokenizer) -> Marker:
+    """By its ids where a special token is among them: then text that spells it is no marker."""
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    added = tokenizer.added_tokens
+    return Marker(ids, "" if any(index in added for index in ids) else text)
+
+
+def _state(markers: ReasoningMarkers, tokenizer: Tokenizer, prompt: Sequence[int]) -> ReasoningState:
+    tail = tokenizer.decode(prompt[-TAIL:], skip_special_tokens=False).rstrip()
+    if any(tail.endswith(text.rstrip()) for text in markers.ends):
+        return ReasoningState.CLOSED
+    if any(tail.endswith(text.rstrip()) for text in markers.starts):
+        return ReasoningState.OPEN
+    return ReasoningState.BEFORE
