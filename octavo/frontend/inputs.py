@@ -3,7 +3,7 @@
 import copy
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from octavo import environment
 from octavo.config.config import ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
+from octavo.logging import get_logger
 from octavo.protocol.columns import pack
 from octavo.protocol.messages import EngineRequest
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.text.chat_template import check_variables
 from octavo.text.tokenizer import Tokenizer
 
+logger = get_logger(__name__)
 SEED_MASK = 2**63 - 1  # seeds are positive 64 bit numbers on every side
 _NO_TOKENIZER = "leave --skip-tokenizer-init away"
 # parameters of features that this version does not have
@@ -51,11 +53,12 @@ Prompt = str | list[int] | TextPrompt | TokensPrompt
 
 @dataclass(slots=True)
 class EncodedPrompt:
-    """A prompt in both forms; the text is None when only ids were given."""
+    """A prompt in both forms; the text is None when only ids were given. warnings: for who sent the conversation that it was made of."""
 
     token_ids: list[int]
     text: str | None = None
     cache_salt: str | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -293,7 +296,9 @@ def render_chat(
         variables=variables,
         **arguments,
     )
-    return EncodedPrompt(tokenizer.encode_rendered(rendered), rendered.text)
+    for warning in rendered.warnings:
+        logger.warning("%s", warning)
+    return EncodedPrompt(tokenizer.encode_rendered(rendered), rendered.text, warnings=rendered.warnings)
 
 
 def too_long(max_model_len: int, count: int) -> RequestError:
