@@ -130,7 +130,7 @@ def spread(options: Options) -> Options:
     changes: dict[str, Any] = {}
     for (name, key), option in awaited.NESTED.items():
         value = getattr(options, name).get(key)
-        if value is not None and getattr(options, option) is None:
+        if value is not None and getattr(options, option) in (None, ""):
             changes[option] = value
     result = dataclasses.replace(options, **changes)
     if (result.attention_backend or "").lower() == "auto":
