@@ -90,13 +90,13 @@ class AsyncLLM:
         if self.tokenizer is not None:
             model = model.with_tokens_of(len(self.tokenizer))
             self.config = msgspec.structs.replace(self.config, model=model)
-        self.reasoning_format = formats.settle_reasoning(self.config, self.tokenizer)
+        formats.check("reasoning", self.config.reasoning_parser, self.config.reasoning_parser_plugin)
+        self.reasoning_format = formats.settle("reasoning", self.config.reasoning_parser, model, self.tokenizer)
         if self._client is None:
             self._client = AsyncEngineClient()
         facts = await self._client.start(self.config)
         self.facts = facts
         self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len, self.config.grammar)
-        self.inputs.reasoning = formats.markers_of(self.reasoning_format)
         self.metrics = Metrics(self.config, facts) if self.config.log_stats else None
         shared_prefix = facts.block_size if self.config.cache.prefix_caching else None
         if self.config.observability.traces_endpoint is not None:

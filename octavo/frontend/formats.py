@@ -1,13 +1,9 @@
 """Formats: how this engine's model writes its reasoning and its calls, settled once, when model and tokenizer are known."""
 
-from octavo import plugins
-from octavo.config.config import Config, ModelConfig
-from octavo.frontend.reasoning import ReasoningMarkers
+from octavo.config.config import ModelConfig
 from octavo.logging import get_logger
 from octavo.parsing import catalog
 from octavo.parsing.catalog import Kind
-from octavo.parsing.channels import Channels
-from octavo.parsing.formats import ReasoningFormat
 from octavo.text.tokenizer import Tokenizer
 
 logger = get_logger(__name__)
@@ -33,20 +29,3 @@ def check(kind: Kind, typed: str | None, plugin: str) -> None:
         catalog.add_file(kind, plugin)
     if typed not in (None, "auto", *NONE):
         catalog.settle(kind, typed)
-
-
-def settle_reasoning(config: Config, tokenizer: Tokenizer | None) -> str | None:
-    """How the model writes reasoning; None: it writes none that is told apart. Raises ConfigError for an unknown name."""
-    check("reasoning", config.reasoning_parser, config.reasoning_parser_plugin)
-    return settle("reasoning", config.reasoning_parser, config.model, tokenizer)
-
-
-def markers_of(reasoning_format: str | None, calls: bool = False) -> ReasoningMarkers | None:
-    """What begins and ends reasoning. calls: where the answer after it must be a call."""
-    if reasoning_format is None:
-        return None
-    form: ReasoningFormat | Channels = plugins.load("parsing.reasoning", reasoning_format).FORMAT
-    if isinstance(form, ReasoningFormat):
-        return ReasoningMarkers(form.opens, form.closes, is_optional=not form.starts_open)
-    ends = (f"{form.ends[0]}{form.start}assistant",) if calls else form.closes
-    return ReasoningMarkers((f"{form.channel}analysis{form.message}",), ends)

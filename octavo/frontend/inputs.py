@@ -185,7 +185,7 @@ class InputProcessor:
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
         seed = (params.seed if params.seed is not None else self._draw_seed()) & SEED_MASK
-        reasoning = self._reasoning(params, ids[: len(ids) - num_given], reader)
+        reasoning = self._reasoning(params, ids[: len(ids) - num_given])
         self._num_requests += 1
         name = f"{request_id}-{self._num_requests:x}"  # two requests may bear one name
         packed = pack(np.asarray(ids, np.int32))
@@ -256,14 +256,13 @@ class InputProcessor:
             while len(self._checked) > MOST_CHECKED:
                 self._checked.popitem(last=False)
 
-    def _reasoning(self, params: SamplingParams, prompt: list[int], reader: Reader | None) -> Reasoning | None:
+    def _reasoning(self, params: SamplingParams, prompt: list[int]) -> Reasoning | None:
         """How far the prompt has brought the reasoning, for a request to which that matters."""
-        markers = self.reasoning if reader is None or reader.markers is None else reader.markers
-        if markers is None or self.tokenizer is None:
+        if self.reasoning is None or self.tokenizer is None:
             return None
         if params.structured_outputs is None and params.thinking_token_budget is None:
             return None
-        return reasoning_of(markers, self.tokenizer, prompt)
+        return reasoning_of(self.reasoning, self.tokenizer, prompt)
 
     def truncated(self, prompt: EncodedPrompt, keep: int | None, side: str | None, max_tokens: int | None) -> EncodedPrompt:
         """A prompt cut to `keep` tokens; -1: to what leaves room for max_tokens. side: which end is cut off, left unless told."""

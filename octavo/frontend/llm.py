@@ -12,7 +12,6 @@ from octavo.config.options import Options, from_keywords
 from octavo.config.resolve import resolve
 from octavo.engine.client import EngineClient
 from octavo.errors import ConfigError, OctavoError, RequestError
-from octavo.frontend import formats
 from octavo.frontend.beam_search import BeamSearch
 from octavo.frontend.inputs import (
     EncodedPrompt,
@@ -85,7 +84,6 @@ class LLM:
             tokenizer.chat_template, tokenizer.renderer = config.model.chat_template, None
         if tokenizer is not None:
             config = msgspec.structs.replace(config, model=config.model.with_tokens_of(len(tokenizer)))
-        reasoning_format = formats.settle_reasoning(config, tokenizer)
         self.config = config
         self._tokenizer = tokenizer
         self._client = client
@@ -93,7 +91,6 @@ class LLM:
         tracer = None if config.observability.traces_endpoint is None else Tracer(config.observability)
         self._finalizer = weakref.finalize(self, _end, client, tracer)  # runs at exit too
         self._inputs = InputProcessor(config.model, config.scheduler, tokenizer, self.facts.max_model_len, config.grammar)
-        self._inputs.reasoning = formats.markers_of(reasoning_format)
         self._metrics = Metrics(config, self.facts) if config.log_stats else None
         shared_prefix = self.facts.block_size if config.cache.prefix_caching else None
         interval, name = config.scheduler.stream_interval, config.model.served_names[0]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from octavo.frontend.reasoning import ReasoningMarkers
 from octavo.parsing.events import Content, Event, Parser, Piece, Reasoning, ToolCall, join
 from octavo.protocol.outputs import CompletionOutput
 from octavo.protocol.sampling_params import SamplingParams
@@ -24,14 +23,12 @@ class Reader:
     """How the answers to one request are taken apart.
 
     open: a new parser, given the id of each marker that is one token. keeps_one_call: an answer ends where its second call would begin.
-    counts_reasoning: the model may think, and tokens of thought are counted. markers: what begins and ends its reasoning, where that is
-    another than it is for most requests.
+    counts_reasoning: the model may think, and tokens of thought are counted.
     """
 
     open: Callable[[MarkerIds], Parser]
     keeps_one_call: bool = False
     counts_reasoning: bool = False
-    markers: ReasoningMarkers | None = None
 
 
 class Reading(Protocol):

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from octavo.errors import RequestError
 from octavo.frontend.async_llm import AsyncLLM
-from octavo.frontend.formats import markers_of
 from octavo.frontend.inputs import EncodedPrompt
 from octavo.frontend.reading import MarkerIds, Reader
 from octavo.frontend.stream import RequestStream
@@ -181,12 +180,7 @@ class Chat:
                 keep_special_tokens=not body.skip_special_tokens,
             )
 
-        return Reader(
-            open_one,
-            keeps_one_call=not self._offer.is_parallel,
-            counts_reasoning=reasoning is not None,
-            markers=markers_of(reasoning, calls=self._offer.is_forced),
-        )
+        return Reader(open_one, keeps_one_call=not self._offer.is_parallel, counts_reasoning=reasoning is not None)
 
     # --- whole
 
