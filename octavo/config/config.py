@@ -121,4 +121,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log_iterations: bool  # a line for each step
     load_progress: bool  # tell how far the reading of weights is
     renderer_threads: int
+    reasoning_parser: str | None = None  # as typed; the front end settles it when the tokenizer is there
+    reasoning_parser_plugin: str = ""
     reasons: list[str]  # why each computed value is what it is, for the log

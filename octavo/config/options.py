@@ -195,6 +195,12 @@ class Options:
     collect_detailed_traces: list[str] | None = option(None, "more spans: model, worker, all", "Log", kind="list")
 
     # --- front end
+    reasoning_parser: str | None = option(
+        None,
+        "how the model writes its reasoning, which then is no content; default (or auto): by its architecture and template; none: content",
+        "Front end",
+    )
+    reasoning_parser_plugin: str = option("", "a file with a format of reasoning; its name is one for --reasoning-parser", "Front end")
     renderer_num_workers: int = option(2, "threads that render chat templates and tokenize long prompts", "Front end", kind="int")
 
     accepted: list[str] = field(default_factory=list)  # facts about options that were accepted and change nothing, for the log
@@ -244,6 +250,35 @@ class ServerOptions:
     trust_request_chat_template: bool = option(False, "let requests bring a chat template", "Server", kind="switch")
     default_chat_template_kwargs: dict[str, Any] = option(
         {}, "JSON: variables of the chat template that a request may override", "Server", kind="json"
+    )
+    enable_auto_tool_choice: bool | None = option(
+        None,
+        "let the model choose whether it calls a tool; default: on, where it is known how the model writes calls",
+        "Tools",
+        kind="switch",
+    )
+    tool_call_parser: str | None = option(
+        None, "how the model writes calls of tools; default (or auto): by its architecture and template; none: no tools", "Tools"
+    )
+    tool_parser_plugin: str = option("", "a file with a format of calls; its name is one for --tool-call-parser", "Tools")
+    exclude_tools_when_tool_choice_none: bool = option(
+        False, "with tool_choice none the model is not told of the tools", "Tools", kind="switch"
+    )
+    tool_strict_level: str = option(
+        "auto",
+        "what is forced of calls that the model chooses to make: auto = arguments of strict tools, function = form and name of each, "
+        "parameter = arguments of each",
+        "Tools",
+        choices=("auto", "function", "parameter"),
+    )
+    reasoning_field: str = option(
+        "reasoning",
+        "the field that holds reasoning; reasoning_content is its older name",
+        "Tools",
+        choices=("reasoning", "reasoning_content", "both"),
+    )
+    reasoning_effort_map: dict[str, str] = option(
+        {}, "JSON: what the template gets for a request's reasoning_effort, where it knows other words", "Tools", kind="json"
     )
     return_tokens_as_token_ids: bool = option(False, "log-probabilities name tokens as token_id:N", "Server", kind="switch")
     enable_prompt_tokens_details: bool = option(False, "usage tells the cached prompt tokens", "Server", kind="switch")

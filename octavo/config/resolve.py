@@ -56,6 +56,8 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
         log_iterations=options.enable_logging_iteration_details,
         load_progress=options.use_tqdm_on_load,
         renderer_threads=decide_renderer_threads(options),
+        reasoning_parser=options.reasoning_parser,
+        reasoning_parser_plugin=options.reasoning_parser_plugin,
         reasons=reasons,
     )
 

@@ -16,11 +16,13 @@ from octavo.config.options import Options
 from octavo.config.resolve import resolve
 from octavo.engine.client import AsyncEngineClient
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError, RequestError
-from octavo.frontend import tracing
+from octavo.frontend import formats, tracing
 from octavo.frontend.beam_search import BeamSearch, as_request_output
 from octavo.frontend.inputs import EncodedPrompt, InputProcessor, PreparedRequest, Prompt, render_chat, too_long
 from octavo.frontend.metrics import Metrics
 from octavo.frontend.outputs import OutputProcessor, Sink
+from octavo.frontend.reading import Reader, take_apart
+from octavo.frontend.reasoning import markers_of
 from octavo.frontend.stream import RequestStream
 from octavo.frontend.throughput import Throughput
 from octavo.frontend.tracing import RequestTrace, Tracer
@@ -46,6 +48,7 @@ class AsyncLLM:
         self.tokenizer = tokenizer
         self.dead = asyncio.Event()  # set when the engine has died
         self.dead_error: OctavoError | None = None
+        self.reasoning_format: str | None = None  # how the model writes reasoning; None: it writes none that is told apart
         self._client = client
         self._outputs: OutputProcessor
         self._tracer: Tracer | None = None
@@ -88,11 +91,14 @@ class AsyncLLM:
         if self.tokenizer is not None:
             model = model.with_tokens_of(len(self.tokenizer))
             self.config = msgspec.structs.replace(self.config, model=model)
+        formats.check("reasoning", self.config.reasoning_parser, self.config.reasoning_parser_plugin)
+        self.reasoning_format = formats.settle("reasoning", self.config.reasoning_parser, model, self.tokenizer)
         if self._client is None:
             self._client = AsyncEngineClient()
         facts = await self._client.start(self.config)
         self.facts = facts
         self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len, self.config.grammar)
+        self.inputs.reasoning = markers_of(self.reasoning_format)
         self.metrics = Metrics(self.config, facts) if self.config.log_stats else None
         shared_prefix = facts.block_size if self.config.cache.prefix_caching else None
         if self.config.observability.traces_endpoint is not None:
@@ -160,8 +166,12 @@ class AsyncLLM:
         add_special_tokens: bool = True,
         is_internal: bool = False,
         num_given: int = 0,
+        reader: Reader | None = None,
     ) -> RequestStream:
-        """Check a request and hand it to the engine; its outputs come from the stream. Raises as generate() does."""
+        """Check a request and hand it to the engine; its outputs come from the stream. Raises as generate() does.
+
+        reader: takes the answers apart into reasoning, content and calls; None: they are text.
+        """
         await self._ready()
         self.check_admission(params.n)
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt, add_special_tokens)
@@ -176,6 +186,7 @@ class AsyncLLM:
             trace_headers=tracing.incoming.get() if trace_headers is None else trace_headers,
             is_internal=is_internal,
             num_given=num_given,
+            reader=reader,
         )
         stream = RequestStream(params.output_kind, lambda: self._drop(request))
         await self._enter(request, stream)
@@ -213,7 +224,13 @@ class AsyncLLM:
         return await (await self.prepare_beam_search(prompt, params, request_id, priority=priority))()
 
     async def prepare_beam_search(
-        self, prompt: Prompt | EncodedPrompt, params: BeamSearchParams, request_id: str, *, priority: int = 0
+        self,
+        prompt: Prompt | EncodedPrompt,
+        params: BeamSearchParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        reader: Reader | None = None,
     ) -> Callable[[], Coroutine[Any, Any, RequestOutput]]:
         """Check a beam search as add_request() checks a request; nothing is computed before what is returned is called."""
         await self._ready()
@@ -226,10 +243,16 @@ class AsyncLLM:
         search = BeamSearch(encoded.token_ids, params, self.config.model.eos_token_ids, min(params.max_tokens, room))
         sampling = search.sampling_params(self.config.model.sampled_ids)
         self.inputs.prepare(request_id, encoded, sampling, priority=priority, is_internal=True)  # what is wrong with the first round
-        return partial(self._search, search, encoded, sampling, request_id, priority)
+        return partial(self._search, search, encoded, sampling, request_id, priority, reader)
 
     async def _search(
-        self, search: BeamSearch, encoded: EncodedPrompt, sampling: SamplingParams, request_id: str, priority: int
+        self,
+        search: BeamSearch,
+        encoded: EncodedPrompt,
+        sampling: SamplingParams,
+        request_id: str,
+        priority: int,
+        reader: Reader | None,
     ) -> RequestOutput:
         trace = RequestTrace(
             request_id=request_id,
@@ -248,6 +271,9 @@ class AsyncLLM:
                 ]
                 search.advance(await _all_of(rounds))
             output = as_request_output(request_id, encoded.text, encoded.token_ids, search.result(self.tokenizer), self.tokenizer)
+            if reader is not None and self.tokenizer is not None:
+                for each in output.outputs:
+                    take_apart(each, self.tokenizer, sampling, encoded.token_ids, reader)
             trace.num_sequences = len(output.outputs)
             trace.num_generated = sum(len(each.token_ids) for each in output.outputs)
             trace.finish_reasons = [each.finish_reason or "" for each in output.outputs]

@@ -12,6 +12,7 @@ import numpy as np
 from octavo import environment
 from octavo.config.config import GrammarConfig, ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
+from octavo.frontend.reading import Reader
 from octavo.frontend.reasoning import ReasoningMarkers, reasoning_of
 from octavo.grammar.backends import guidance
 from octavo.grammar.grammar import grammar_of
@@ -72,6 +73,7 @@ class PreparedRequest:
     children: list[EngineRequest]
     arrival_s: float
     is_internal: bool = False  # a part of another request
+    reader: Reader | None = None  # takes the answers apart
 
 
 def as_list(prompts: Any) -> list[Prompt]:
@@ -166,6 +168,7 @@ class InputProcessor:
         arrival_s: float | None = None,
         is_internal: bool = False,
         num_given: int = 0,
+        reader: Reader | None = None,
     ) -> PreparedRequest:
         """Check a request whole and make its children. Raises RequestError, naming the field, before anything has happened.
 
@@ -199,7 +202,7 @@ class InputProcessor:
             )
             for index in range(params.n)
         ]
-        return PreparedRequest(request_id, prompt, params, children, arrival_s, is_internal)
+        return PreparedRequest(request_id, prompt, params, children, arrival_s, is_internal, reader)
 
     def _check_params(self, params: SamplingParams, priority: int, is_internal: bool) -> None:
         for name in _LATER:

@@ -45,7 +45,7 @@ class RequestState:
         self.sink = sink
         params = request.params
         ids = request.prompt.token_ids
-        self.sequences = [Sequence(i, child.request_id, params, tokenizer, ids) for i, child in enumerate(request.children)]
+        self.sequences = [Sequence(i, child.request_id, params, tokenizer, ids, request.reader) for i, child in enumerate(request.children)]
         self.waiting: list[EngineRequest] = []
         self.error: str | None = None
         self.is_refused = False
@@ -331,6 +331,6 @@ def _trace(state: RequestState, model: str) -> RequestTrace:
         num_prompt=len(request.prompt.token_ids),
         num_generated=sum(len(s.token_ids) for s in sequences),
         num_sequences=len(sequences),
-        finish_reasons=[s.finish_reason.label for s in sequences if s.finish_reason is not None],
+        finish_reasons=[s.label for s in sequences if s.label is not None],
         error=state.error,
     )

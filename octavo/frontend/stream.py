@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from octavo.errors import GenerationError
+from octavo.parsing.events import join
 from octavo.protocol.outputs import CompletionOutput, RequestOutput
 from octavo.protocol.sampling_params import RequestOutputKind
 
@@ -74,4 +75,6 @@ def _joined(first: CompletionOutput, second: CompletionOutput) -> CompletionOutp
     if first.logprobs is not None and second.logprobs is not None:
         first.logprobs.extend(second.logprobs)
         second.logprobs = first.logprobs
+    if first.events is not None and second.events is not None:
+        second.events = join(first.events + second.events)
     return second

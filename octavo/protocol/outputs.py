@@ -100,6 +100,8 @@ class CompletionOutput:
     logprobs: list[LogprobsOnePosition] | None = None  # FlatLogprobs, if asked for
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    events: list[Any] | None = None  # of octavo.parsing.events: what the text says, where it was taken apart
+    num_reasoning_tokens: int | None = None  # so far
     lora_request: Any = None
     routed_experts: Any = None  # this and what follows: of features that this version does not have
     sampling_mask: Any = None

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 
 from octavo.config.options import ServerOptions
 from octavo.errors import ConfigError, EngineDeadError, OverloadedError, RequestError
+from octavo.frontend import formats
 from octavo.frontend.async_llm import AsyncLLM
+from octavo.logging import get_logger
 from octavo.server import fingerprint as fingerprints
 from octavo.server.http_metrics import HttpMetrics
+from octavo.server.openai.tools import Offer
 from octavo.server.process_metrics import ProcessMetrics
 from octavo.server.request_log import RequestLog
 from octavo.text.chat_template import check_variables
+
+logger = get_logger(__name__)
+
+FORCED_FORMAT = "hermes"  # of calls that a model must make and has no known format for
 
 
 class Phase(enum.Enum):
@@ -37,6 +44,7 @@ class ServerState:
     fingerprint: str | None = None
     load: int = 0  # requests that are being answered, if they are counted
     request_log: RequestLog = field(init=False)
+    tool_format: str | None = None  # how the model writes calls; None: it is not known
 
     def __post_init__(self) -> None:
         fingerprints.check(self.options)
@@ -44,13 +52,37 @@ class ServerState:
             check_variables(self.options.default_chat_template_kwargs)
         except RequestError as error:
             raise ConfigError(f"--default-chat-template-kwargs: {error.fact}") from None
+        formats.check("tools", self.options.tool_call_parser, self.options.tool_parser_plugin)
         self.request_log = RequestLog(self.options)
 
     def attach(self, llm: AsyncLLM) -> None:
         """The engine is up."""
         self.llm = llm
         self.fingerprint = fingerprints.fingerprint(self.options, llm.config)
+        self.tool_format = formats.settle("tools", self.options.tool_call_parser, llm.config.model, llm.tokenizer)
+        if self.options.enable_auto_tool_choice and self.tool_format is None:
+            logger.warning("--enable-auto-tool-choice: it is not known how this model writes calls; --tool-call-parser names it")
         self.phase = Phase.READY
+
+    def format_for(self, offer: Offer) -> str | None:
+        """How the calls are written that an offer lets the model make. Raises RequestError if the model may call and that is not known."""
+        if not offer.is_open:
+            return None
+        if offer.is_forced:  # whatever the model knows, it is made to write so
+            return self.tool_format or FORCED_FORMAT
+        if self.options.enable_auto_tool_choice is False:
+            raise RequestError(
+                "this server does not let the model choose whether it calls a tool",
+                "send tool_choice required or none, or start the server without --no-enable-auto-tool-choice",
+                "tool_choice",
+            )
+        if self.tool_format is None:
+            raise RequestError(
+                "it is not known how this model writes calls of tools",
+                "start the server with --tool-call-parser NAME, or send tool_choice required or none",
+                "tools",
+            )
+        return self.tool_format
 
     @property
     def is_alive(self) -> bool:

@@ -56,12 +56,16 @@ class StopStrings:
 
     def add(self, piece: str) -> str:
         """The text of the next token, as a Detokenizer gives it; returns what may be sent now. Once `match` is set there is no more."""
+        self.count_token()
+        return self.take(piece)
+
+    def count_token(self) -> None:
+        """One more token has come, whatever of it is text."""
         self._num_tokens += 1
-        return self._take(piece)
 
     def finish(self, piece: str = "") -> str:
         """The sequence has ended, with `piece` of the Detokenizer's flush: returns the rest of the text."""
-        return self._take(piece) + self.flush()
+        return self.take(piece) + self.flush()
 
     def flush(self) -> str:
         """What was held back, when no stop string came of it."""
@@ -70,7 +74,8 @@ class StopStrings:
         self._state = self._root
         return rest
 
-    def _take(self, piece: str) -> str:
+    def take(self, piece: str) -> str:
+        """Text of the token that was counted last; returns what may be sent now."""
         if self.match is not None or not piece:
             return ""
         if self._state is self._root and self._firsts.isdisjoint(piece):

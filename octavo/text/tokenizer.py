@@ -74,6 +74,11 @@ class Tokenizer:
     def special_ids(self) -> frozenset[int]:
         return frozenset(index for index, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
+    @cached_property
+    def added_ids(self) -> frozenset[int]:
+        """Tokens beside the vocabulary proper: the special ones, and others that a text is cut at."""
+        return frozenset(self.backend.get_added_tokens_decoder())
+
     @property
     def added_tokens(self) -> dict[int, tuple[str, bool]]:
         """The tokens that stand beside the vocabulary proper: id -> text, and whether it is special."""

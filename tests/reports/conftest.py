@@ -1,11 +1,11 @@
-"""Two servers that the report tests share, once a file; a test leaves them as it found them."""
+"""Servers that the report tests share, once a file; a test leaves them as it found them."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.reports.scripts import LOOPS, SCRIPTS
+from tests.reports.scripts import LOOPS, SCRIPTS, TALK_LOOPS, TALK_TEMPLATE, TALKS
 from tests.reports.servers import END, SMALL, STOP, Server, serving, set_traps, write_random
 from tests.script_model import write
 
@@ -28,6 +28,16 @@ def scripted_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scripted(scripted_model: Path) -> Iterator[Server]:
     """`octavo serve` over it."""
     with serving(scripted_model, *SMALL, "--enable-prompt-tokens-details") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`octavo serve` over a model that says TALKS, with its formats named."""
+    folder = tmp_path_factory.mktemp("talker")
+    write(folder, TALKS, loops=TALK_LOOPS, context=2 * CONTEXT)
+    words = ("--chat-template", TALK_TEMPLATE, "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
+    with serving(folder, *SMALL, *words) as server:
         yield server
 
 

@@ -172,7 +172,7 @@ async def test_content_parts_are_text_and_continuing_goes_on_in_the_last_message
         ({"messages": MESSAGES, "min_tokens": 9, "max_tokens": 3}, 400, "min_tokens", "exceed"),
         ({"messages": MESSAGES, "stream_options": {"include_usage": True}}, 400, "stream_options", "stream=true"),
         ({"messages": MESSAGES, "tools": []}, 400, "tools", "empty list"),
-        ({"messages": MESSAGES, "tools": [{"type": "function"}]}, 400, "tools", "tools is not available"),
+        ({"messages": MESSAGES, "tools": [{"type": "function"}]}, 400, "tools", "tools[0].function must be an object"),
         ({"messages": MESSAGES, "response_format": {"type": "json_object"}}, 400, "response_format", "response_format is not available"),
         ({"messages": MESSAGES, "structured_outputs": {"regex": "a"}}, 400, "structured_outputs", "structured_outputs is not available"),
         ({"messages": MESSAGES, "chat_template": "{{ 1 }}"}, 400, "chat_template", "takes no chat template"),

@@ -14,7 +14,7 @@ from octavo.server.body import read, schema
 from octavo.server.openai import serving
 from octavo.server.openai.chat import Chat
 from octavo.server.openai.protocol import BatchChatRequest
-from octavo.server.openai.reply import ChatCompletion, Usage
+from octavo.server.openai.reply import ChatCompletion, CompletionTokensDetails, Usage
 from octavo.server.state import ServerState
 
 router = APIRouter()
@@ -70,4 +70,8 @@ def _sum(usages: list[Usage]) -> Usage:
     details = [usage.prompt_tokens_details for usage in usages if usage.prompt_tokens_details is not None]
     if details:
         details[0].cached_tokens = sum(each.cached_tokens for each in details)
-    return Usage(total("prompt_tokens"), total("total_tokens"), total("completion_tokens"), details[0] if details else None)
+    whole = Usage(total("prompt_tokens"), total("total_tokens"), total("completion_tokens"), details[0] if details else None)
+    thoughts = [each for usage in usages if isinstance(each := usage.completion_tokens_details, CompletionTokensDetails)]
+    if thoughts:
+        whole.completion_tokens_details = CompletionTokensDetails(sum(each.reasoning_tokens for each in thoughts))
+    return whole

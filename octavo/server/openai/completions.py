@@ -19,6 +19,7 @@ from octavo.protocol.outputs import CompletionOutput, LogprobsOnePosition, Reque
 from octavo.protocol.sampling_params import BeamSearchParams, SamplingParams
 from octavo.server.body import read, schema
 from octavo.server.openai import serving
+from octavo.server.openai.form import read_form
 from octavo.server.openai.protocol import CompletionRequest
 from octavo.server.openai.reply import (
     Completion,
@@ -130,7 +131,8 @@ class Completions:
             prompt_logprobs = max(body.logprobs, prompt_logprobs or 0) if -1 not in (body.logprobs, prompt_logprobs) else -1
         is_echo_alone = body.max_tokens == 0 and prompt_logprobs is None  # nothing is computed, and the rest is checked all the same
         defaults = self._llm.config.model.default_sampling
-        return serving.sampling_params(body, defaults, 1 if is_echo_alone else self._max_tokens, body.logprobs, prompt_logprobs)
+        form = read_form(body.response_format, body.structured_outputs)
+        return serving.sampling_params(body, defaults, 1 if is_echo_alone else self._max_tokens, body.logprobs, prompt_logprobs, form)
 
     # --- whole
 

@@ -16,8 +16,12 @@ async def encode_conversation(
     body: Conversation,
     documents: list[dict[str, Any]] | None = None,
     variables: Mapping[str, Any] | None = None,
+    shows_tools: bool = True,
 ) -> EncodedPrompt:
-    """The prompt of a conversation. variables: names for the template that the request's chat_template_kwargs may override."""
+    """The prompt of a conversation. variables: names for the template that the request's chat_template_kwargs may override.
+
+    shows_tools: whether the model is told of the request's tools.
+    """
     if body.chat_template is not None and not state.options.trust_request_chat_template:
         raise RequestError(
             "this server takes no chat template from a request",
@@ -29,6 +33,7 @@ async def encode_conversation(
         chat_template=body.chat_template,
         add_generation_prompt=body.begins_message,
         continue_final_message=body.continue_final_message,
+        tools=body.tools if shows_tools else None,
         documents=documents,
         variables={**state.options.default_chat_template_kwargs, **(variables or {}), **body.chat_template_kwargs},
     )

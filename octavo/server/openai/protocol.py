@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from octavo.errors import RequestError
 from octavo.frontend.inputs import unavailable
 from octavo.protocol.sampling_params import RepetitionDetectionParams
+from octavo.server.openai.form import read_form
+from octavo.server.openai.tools import CHOICE_SCHEMA, TOOLS_SCHEMA, Offer, read_offer, read_tools
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Argument = str | int | float | list[str | int | float]
@@ -64,7 +66,6 @@ class Conversation(Body):
     """A conversation, and how the chat template makes a prompt of it."""
 
     later: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "tools": ([],),
         "media_io_kwargs": ({},),
         "mm_processor_kwargs": ({},),
     }
@@ -75,11 +76,11 @@ class Conversation(Body):
     add_special_tokens: bool = Field(False, description="Put the begin-of-sequence token before what the template made.")
     chat_template: str | None = Field(None, description="A template instead of the model's; needs --trust-request-chat-template.")
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, description="Variables for the template.")
+    tools: list[Any] | None = Field(None, description="Functions that the model may call.", json_schema_extra=TOOLS_SCHEMA)
 
     @model_validator(mode="after")
     def _check_conversation(self) -> "Conversation":
-        if (self.model_extra or {}).get("tools") == []:
-            raise RequestError("tools must not be an empty list", "leave tools away", "tools")
+        read_tools(self.tools)
         if self.continue_final_message and self.add_generation_prompt:
             raise RequestError("continue_final_message and add_generation_prompt exclude each other", parameter="continue_final_message")
         return self
@@ -94,9 +95,6 @@ class GenerationRequest(Body):
     """What chat and completions have in common."""
 
     later: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "response_format": ({"type": "text"},),
-        "structured_outputs": ({},),
-        "thinking_token_budget": (),
         "prompt_embeds": (),
         "kv_transfer_params": ({},),
         "ec_transfer_params": ({},),
@@ -142,6 +140,13 @@ class GenerationRequest(Body):
     stream: bool = False
     stream_options: StreamOptions | None = None
     stream_interval: int | None = Field(None, ge=1, description="Tokens between two chunks, if more than the server's own.")
+    response_format: dict[str, Any] | None = Field(
+        None, description="Form of the answer: {type: text | json_object | json_schema | structural_tag, ...}."
+    )
+    structured_outputs: dict[str, Any] | None = Field(
+        None, description="Form of the answer: one of json, regex, choice, grammar, json_object, structural_tag; whitespace options."
+    )
+    thinking_token_budget: int | None = Field(None, description="Most tokens of reasoning; then its end is forced.")
     priority: Int64 = Field(0, description="Lower goes first; needs --scheduling-policy priority.")
     request_id: str | None = Field(None, min_length=1, max_length=256, description="Part of the answer's id.")
     session_id: str | None = Field(None, description="For routers; not used here.")
@@ -159,6 +164,7 @@ class GenerationRequest(Body):
             raise RequestError("prompt_logprobs cannot be had with stream=true", parameter="prompt_logprobs")
         for name in self.vllm_xargs:
             raise RequestError(f"vllm_xargs: nothing in this server reads {name!r}", f"leave {name} away", "vllm_xargs")
+        read_form(self.response_format, self.structured_outputs)
         return self
 
 
@@ -168,7 +174,6 @@ class ChatRequest(GenerationRequest, Conversation):
     later: ClassVar[dict[str, tuple[Any, ...]]] = {
         **GenerationRequest.later,
         **Conversation.later,
-        "tool_choice": ("none", "auto"),
         "functions": (),
         "function_call": ("none", "auto"),
         "audio": (),
@@ -185,12 +190,21 @@ class ChatRequest(GenerationRequest, Conversation):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="A variable of the template."
     )
-    include_reasoning: bool = Field(True, description="No reasoning is split off yet, so there is none to leave out.")
-    parallel_tool_calls: bool = Field(True, description="No effect without tools.")
+    include_reasoning: bool = Field(True, description="Tell the reasoning, apart from the content.")
+    tool_choice: Any = Field(
+        None, description="Whether the model calls; default auto, if there are tools.", json_schema_extra=CHOICE_SCHEMA
+    )
+    parallel_tool_calls: bool = Field(True, description="Whether an answer may hold several calls.")
     return_prompt_text: bool = Field(False, description="Tell what the template made of the conversation.")
+
+    @property
+    def offer(self) -> Offer:
+        """What the model may call."""
+        return read_offer(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     @model_validator(mode="after")
     def _check_chat(self) -> "ChatRequest":
+        read_offer(self.tools, self.tool_choice, self.parallel_tool_calls)
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs=true", parameter="top_logprobs")
         if self.logprob_token_ids is not None and not self.logprobs:

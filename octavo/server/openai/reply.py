@@ -23,11 +23,16 @@ class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct):
     prompt_tokens: int = 0
     total_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET  # of a model that thinks
 
 
 class TokenLogprob(msgspec.Struct):
@@ -63,15 +68,29 @@ class PromptLogprob(msgspec.Struct):
 PromptLogprobs = list[dict[int, PromptLogprob] | None]
 
 
+class Function(msgspec.Struct):
+    """arguments: JSON text, as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+class CallOfTool(msgspec.Struct):
+    id: str
+    function: Function
+    type: str = "function"
+
+
 class Message(msgspec.Struct):
     role: str
-    content: str
+    content: str | None
     refusal: str | None = None
     annotations: list[Any] | None = None
     audio: dict[str, Any] | None = None
     function_call: dict[str, Any] | None = None
-    tool_calls: list[Any] = []
-    reasoning: str | None = None
+    tool_calls: list[CallOfTool] = []
+    reasoning: str | UnsetType | None = None
+    reasoning_content: str | UnsetType | None = UNSET  # the older name
 
 
 class ChatChoice(msgspec.Struct):
@@ -99,9 +118,26 @@ class ChatCompletion(msgspec.Struct):
     metrics: TimesOfRequest | UnsetType = UNSET
 
 
+class DeltaFunction(msgspec.Struct):
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class DeltaOfCall(msgspec.Struct):
+    """A piece of a call: id, type and name in its first only."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: DeltaFunction | UnsetType = UNSET
+
+
 class Delta(msgspec.Struct):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[DeltaOfCall] | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct):
@@ -150,10 +186,13 @@ class Completion(msgspec.Struct):
     metrics: TimesOfRequest | UnsetType = UNSET
 
 
-def usage_of(num_prompt: int, num_completion: int, num_cached: int | None) -> Usage:
-    """num_cached: None where the server does not tell."""
+def usage_of(num_prompt: int, num_completion: int, num_cached: int | None, num_reasoning: int | None = None) -> Usage:
+    """num_cached: None where the server does not tell; num_reasoning: None for a model that does not think."""
     details = None if num_cached is None else PromptTokensDetails(num_cached)
-    return Usage(num_prompt, num_prompt + num_completion, num_completion, details)
+    usage = Usage(num_prompt, num_prompt + num_completion, num_completion, details)
+    if num_reasoning is not None:
+        usage.completion_tokens_details = CompletionTokensDetails(num_reasoning)
+    return usage
 
 
 def prompt_logprobs_of(output: RequestOutput) -> PromptLogprobs | None:

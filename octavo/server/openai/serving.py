@@ -13,7 +13,7 @@ from octavo.errors import RequestError
 from octavo.frontend.stream import RequestStream
 from octavo.logging import get_logger
 from octavo.protocol.outputs import Logprob, LogprobsOnePosition, RequestOutput
-from octavo.protocol.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
+from octavo.protocol.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams, StructuredOutputsParams
 from octavo.server.errors import CLIENT_LEFT, ErrorBody, UnknownModelError, info_of
 from octavo.server.openai.protocol import Body, GenerationRequest, StreamOptions
 from octavo.server.openai.reply import TimesOfRequest
@@ -36,6 +36,9 @@ _NOT_FOR_BEAMS = (
     "repetition_detection",
     "prompt_logprobs",
     "logprob_token_ids",
+    "response_format",
+    "structured_outputs",
+    "thinking_token_budget",
 )
 _HEADER_SAFE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -58,9 +61,17 @@ def cap_max_tokens(asked: int | None, defaults: dict[str, Any]) -> int | None:
 
 
 def sampling_params(
-    request: GenerationRequest, defaults: dict[str, Any], max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None
+    request: GenerationRequest,
+    defaults: dict[str, Any],
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+    form: StructuredOutputsParams | None,
 ) -> SamplingParams:
-    """The engine's parameters. What a request leaves open comes from the model's generation config, then from SamplingParams."""
+    """The engine's parameters. What a request leaves open comes from the model's generation config, then from SamplingParams.
+
+    form: what the answer must look like.
+    """
     limit = environment.max_stop_strings()
     if isinstance(request.stop, list) and len(request.stop) > limit:
         raise RequestError(f"stop may hold at most {limit} strings, not {len(request.stop)}", parameter="stop")
@@ -69,7 +80,7 @@ def sampling_params(
     chosen |= {name: getattr(request, name) for name in request.model_fields_set & _PARAMETERS}
     if request.repetition_detection is not None:
         chosen["repetition_detection"] = request.repetition_detection.parameters()
-    chosen |= {"max_tokens": max_tokens, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs}
+    chosen |= {"max_tokens": max_tokens, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs, "structured_outputs": form}
     chosen["output_kind"] = RequestOutputKind.DELTA if request.stream else RequestOutputKind.FINAL_ONLY
     return SamplingParams(**chosen)
 

@@ -24,8 +24,11 @@ MERGES = [("l", "l"), ("ll", "o"), ("h", "e"), ("he", "llo")]
 MAX_MODEL_LEN = 256
 
 
-def write_tokenizer(folder: Path) -> Path:
-    """A byte-level BPE tokenizer: every byte is a token, "hello" is one too, emojis are torn."""
+def write_tokenizer(folder: Path, special: Sequence[str] = (), added: Sequence[str] = (), template: str = TEMPLATE) -> Path:
+    """A byte-level BPE tokenizer: every byte is a token, "hello" is one too, emojis are torn.
+
+    special, added: further tokens, special ones and others that a text is cut at.
+    """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -33,9 +36,10 @@ def write_tokenizer(folder: Path) -> Path:
     backend = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=MERGES))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in (*SPECIAL, *special)])
+    backend.add_tokens([AddedToken(t, special=False, normalized=False) for t in added])
     backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE, "model_max_length": 256}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": template, "model_max_length": 256}))
     return folder
 
 

@@ -1,0 +1,170 @@
+"""Arguments as marked keys and values (XML-like formats). A value is raw text, so its end is where the markup makes sense again.
+
+A closing marker ends a value only if what may follow it follows; a whole call quoted inside a value is text. Where no such reading
+exists at the end of the answer, a second reading forgives forgotten markers.
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from octavo.parsing.json_text import quoted
+from octavo.parsing.parts import Call, Outer
+from octavo.parsing.run import END, Cut, Reading, Run
+from octavo.parsing.values import as_json, property_schema
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries up to `end`, each: open KEY key_end [value_open | type_open TYPE type_end] VALUE close.
+
+    text_types: types that make a value a string whatever the schema says (others make it JSON). wrap: what stands once on each side of
+    a value and is not part of it. is_escaped: keys are written with HTML's entities.
+    """
+
+    open: str
+    key_end: str
+    close: str
+    end: str
+    value_open: str = ""
+    type_open: str = ""
+    type_end: str = ""
+    text_types: tuple[str, ...] = ("true", "string")
+    wrap: str = ""
+    is_escaped: bool = False
+
+    def read(self, run: Run, call: Call) -> Reading[bool]:
+        mark = run.alphabet.marker
+        seen: set[str] = set()
+        call.put("{")
+        while True:
+            yield from run.blank()
+            if (yield from run.literal(mark(self.end))):
+                call.put("}")
+                return True
+            head = yield from self._read_head(run)
+            if head is None:
+                return False
+            key, kind = head
+            text = yield from self._read_value(run, call, seen | {key})
+            if key in seen:
+                continue  # the first one counts
+            call.put((", " if seen else "") + f"{quoted(key)}: {self._converted(call, key, kind, text)}")
+            seen.add(key)
+
+    def _converted(self, call: Call, key: str, kind: str, text: str) -> str:
+        if kind:
+            return quoted(text) if kind in self.text_types else as_json(text, None)
+        return as_json(text, property_schema(call.parameters, key), call.parameters)
+
+    def _read_head(self, run: Run) -> Reading[tuple[str, str] | None]:
+        """Reads an entry up to its value: its key and type. None: no entry stands here."""
+        mark = run.alphabet.marker
+        if not (yield from run.literal(mark(self.open))):
+            return None
+        key = (yield from run.until(mark(self.key_end))).strip()
+        kind = ""
+        if self.value_open:
+            yield from run.blank()
+            if not (yield from run.literal(mark(self.value_open))):
+                return None
+        if self.type_open:
+            if not (yield from run.literal(mark(self.type_open))):
+                return None
+            kind = yield from run.until(mark(self.type_end))
+        key = run.alphabet.argument(key)
+        return html.unescape(key) if self.is_escaped else key, kind
+
+    def _read_value(self, run: Run, call: Call, seen: set[str]) -> Reading[str]:
+        """Reads a value and its closing marker."""
+        start = scan = run.at
+        while True:
+            found = self._next_marker(run, scan, _outer(call).first_words)
+            if found is None:
+                scan = max(scan, len(run.text) - self._longest(run, call))
+                yield from run.more()
+                continue
+            at, word = found
+            end = yield from self._end_at(run, call, at, word, seen)
+            if end is not None:
+                run.at = end
+                return self._unwrapped(run, run.text[start:at])
+            scan = (yield from self._quoted_until(run, call, at, word)) or at + 1
+
+    def _unwrapped(self, run: Run, text: str) -> str:
+        if self.wrap:
+            text = text.removeprefix(self.wrap).removesuffix(self.wrap)
+        return run.alphabet.argument(text)
+
+    def _next_marker(self, run: Run, scan: int, first_words: Sequence[str]) -> tuple[int, str] | None:
+        words = (self.close, self.open, *first_words, *((self.end,) if run.is_lenient else ()))
+        places = [(at, -len(word), word) for word in words if (at := run.text.find(run.alphabet.marker(word), scan)) >= 0]
+        if not places:
+            return None
+        at, _, word = min(places)
+        return at, word
+
+    def _longest(self, run: Run, call: Call) -> int:
+        words = (self.close, self.open, self.end, *_outer(call).first_words)
+        return max(len(run.alphabet.marker(word)) for word in words) - 1
+
+    def _end_at(self, run: Run, call: Call, at: int, word: str, seen: set[str]) -> Reading[int | None]:
+        """Where reading goes on if the value ends at this marker; None if the marker is part of the value."""
+        mark = run.alphabet.marker
+        if word == self.close:
+            after = at + len(mark(word))
+            return after if (yield from self._follows(run, after, [(self.open,), *self._ways_on(run, call)])) else None
+        if word == self.end:
+            return at if (yield from self._follows(run, at, self._ways_on(run, call))) else None
+        if word == self.open and not run.is_quoting and (not self.wrap or run.text[:at].endswith(self.wrap)):
+            return at if (yield from self._opens_another(run, call, at, seen)) else None
+        return None
+
+    def _ways_on(self, run: Run, call: Call) -> list[tuple[str, ...]]:
+        """How a call may go on at its end marker."""
+        outer = _outer(call)
+        if not outer.close or run.is_lenient:
+            return [(self.end,)]
+        return [(self.end, word) for word in (outer.close, outer.call_word, END) if word != END or not run.was_cut_off]
+
+    def _follows(self, run: Run, at: int, ways: list[tuple[str, ...]]) -> Reading[bool]:
+        marked = [tuple(run.alphabet.marker(word) for word in way) for way in ways]
+        while (answer := run.follows(at, marked)) is None:
+            yield from run.more()
+        return answer
+
+    def _opens_another(self, run: Run, call: Call, at: int, seen: set[str]) -> Reading[bool]:
+        """Whether the next argument of the tool begins here, the marker that closes this one forgotten."""
+        properties = call.parameters.get("properties")
+        if not isinstance(properties, dict):
+            return False
+        here, run.at = run.at, at
+        try:
+            head = yield from self._read_head(run)
+            is_new = head is not None and head[0] in properties and head[0] not in seen
+            return is_new and (not self.wrap or (yield from run.literal(self.wrap)))
+        except Cut:
+            return False
+        finally:
+            run.at = here
+
+    def _quoted_until(self, run: Run, call: Call, at: int, word: str) -> Reading[int | None]:
+        """The end of a whole call that begins here, inside a value: it is text."""
+        if run.is_quoting or word not in _outer(call).first_words:
+            return None
+        mark = run.mark()
+        run.at = at
+        run.is_quoting = True
+        try:
+            is_call = yield from _outer(call).read(run)
+            return run.at if is_call else None
+        except Cut:
+            return None
+        finally:
+            run.is_quoting = False
+            run.back(mark)
+
+
+def _outer(call: Call) -> Outer:
+    assert call.outer is not None
+    return call.outer

@@ -1,0 +1,230 @@
+"""Answers that are content, with thoughts and calls between their markers in it."""
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from octavo.parsing.formats import ReasoningFormat, ToolFormat
+from octavo.parsing.run import Cut, Reading, Run, torn
+
+_SPACES = " \t\r\n"
+_REST = re.compile("[ \t\r\n\ud800-\udfff]*")
+Found = Literal["call", "bare", "open", "close", "ignored", "end"]
+
+
+class Plain:
+    """Reads one answer. calls, thoughts: its two tables, where it has them."""
+
+    def __init__(self, run: Run, calls: ToolFormat | None, thoughts: ReasoningFormat | None, prompt_end: str) -> None:
+        self._run = run
+        self._calls = calls
+        self._thoughts = thoughts
+        self._before = "start"  # what the text at the place reached comes after: start, text, call, thought
+        self._last = ""  # the last character of content that is no white space
+        self._is_thinking, self._is_stripping = _at_start(thoughts, prompt_end)
+        mark = run.alphabet.marker
+        call_words = [mark(word) for word in calls.first_words] if calls else []
+        opens = [mark(word) for word in thoughts.opens] if thoughts else []
+        closes = [mark(word) for word in thoughts.closes] if thoughts else []
+        ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
+        in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
+        bare = calls.bare if calls else ""
+        self._in_content = _Seeker({"open": opens, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored})
+        self._in_thought = _Seeker({"close": closes, "call": in_thought})
+
+    def read(self) -> Reading[None]:
+        """Reads to the end of the answer."""
+        while True:
+            if self._is_thinking:
+                if not (yield from self._read_thought()):
+                    return
+            elif not (yield from self._read_content()):
+                return
+
+    # thoughts
+
+    def _read_thought(self) -> Reading[bool]:
+        """Reads a thought whose opening marker is passed. False at the end of the answer."""
+        run, thoughts = self._run, self._thoughts
+        assert thoughts is not None
+        yield from self._strip(thoughts.strips)
+        if self._before == "start":
+            yield from self._pass_opening()
+            if thoughts.shows_all:
+                run.say(thoughts.opens[0])
+        self._before = "thought"
+        while True:
+            run.trim()
+            found, blank, word = yield from self._in_thought.seek(run, self._think)
+            if found == "close":
+                self._think(_without(blank, thoughts.strips))
+                run.at += len(word)
+                if thoughts.shows_all:
+                    run.say(word)
+                self._is_thinking = False
+                self._is_stripping = True
+                return True
+            if found == "end":
+                self._think(blank)
+                return False
+            if (yield from self._try_call(blank, word, in_thought=True)):
+                return True
+            self._think(blank + word)
+            run.at += len(word)
+
+    def _pass_opening(self) -> Reading[None]:
+        """Passes a marker that opens a thought which is open already."""
+        assert self._thoughts is not None
+        for word in map(self._run.alphabet.marker, self._thoughts.opens):
+            start = self._run.at
+            yield from self._run.blank()
+            if not (yield from self._run.is_at_end()) and (yield from self._literal(word)):
+                yield from self._strip(self._thoughts.strips)
+                return
+            self._run.at = start
+
+    def _literal(self, word: str) -> Reading[bool]:
+        try:
+            return (yield from self._run.literal(word))
+        except Cut:
+            return False
+
+    def _think(self, text: str) -> None:
+        assert self._thoughts is not None
+        if self._thoughts.shows_all:
+            self._run.say(text)
+        else:
+            self._run.think(text)
+
+    # content
+
+    def _read_content(self) -> Reading[bool]:
+        """Reads content up to a thought. False at the end of the answer."""
+        run = self._run
+        if self._is_stripping and self._thoughts is not None:
+            self._is_stripping = False
+            self._before = "thought"
+            yield from self._strip(self._thoughts.strips)
+        while True:
+            run.trim()
+            found, blank, word = yield from self._in_content.seek(run, self._say)
+            if found == "end":
+                if self._before in ("start", "text"):
+                    run.say(blank)
+                return False
+            if found == "open":
+                if self._before == "text":
+                    self._say(blank)
+                run.at += len(word)
+                assert self._thoughts is not None
+                if self._thoughts.shows_all:
+                    run.say(word)
+                self._is_thinking, self._before = True, "inside"
+                return True
+            if found == "ignored":
+                if self._before == "text":
+                    self._say(blank)
+                run.at += len(word)
+            elif (found == "bare" and not self._is_line_start(blank)) or not (
+                yield from self._try_call(blank, word, is_bare=found == "bare")
+            ):
+                self._say(blank + word)
+                run.at += len(word)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._run.say(text)
+            self._before, self._last = "text", text[-1]
+
+    def _is_line_start(self, blank: str) -> bool:
+        return self._before != "text" or "\n" in blank
+
+    def _strip(self, characters: str) -> Reading[None]:
+        """Passes these white-space characters."""
+        run = self._run
+        while not (yield from run.is_at_end()) and run.text[run.at] in characters:
+            run.at += 1
+
+    # calls
+
+    def _try_call(self, blank: str, word: str, in_thought: bool = False, is_bare: bool = False) -> Reading[bool]:
+        """Reads calls at a marker of theirs, the white space before it passed already. False: it is text, and nothing was read.
+
+        A call that the length limit cut off is dropped with all that follows: then the answer is at its end.
+        """
+        run, calls = self._run, self._calls
+        assert calls is not None
+        mark = run.mark()
+        self._end_text(blank, in_thought)
+        run.is_doubtful = in_thought or is_bare
+        try:
+            is_call = yield from calls.read(run)
+            if is_call and run.is_doubtful:
+                yield from run.take(_REST)
+                is_call = yield from run.is_at_end()
+        except Cut:
+            is_call = False
+            if run.was_cut_off:
+                if run.back(mark):
+                    self._end_text(blank, in_thought)
+                run.at = len(run.text)
+                self._before = "call"
+                return True
+        finally:
+            run.is_doubtful = False
+        if is_call:
+            run.release(mark)
+        elif run.back(mark):
+            return False
+        self._is_thinking = False
+        self._before = "call"
+        return True
+
+    def _end_text(self, blank: str, in_thought: bool) -> None:
+        """Says what of the white space before a call belongs to the text before it."""
+        if in_thought:
+            assert self._thoughts is not None
+            self._think(_without(blank, self._thoughts.strips))
+        elif self._before == "text":
+            assert self._calls is not None
+            self._run.say(self._calls.before(self._last, blank))
+
+
+class _Seeker:
+    """Looks for markers, and gives away the text before them as soon as it is certain. words: by what they are."""
+
+    def __init__(self, words: dict[Found, list[str]]) -> None:
+        self._kinds: dict[str, Found] = {word: kind for kind, group in words.items() for word in group}
+        self._words = sorted(self._kinds, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, self._words))) if self._words else None
+
+    def seek(self, run: Run, say: Callable[[str], None]) -> Reading[tuple[Found, str, str]]:
+        """Passes text up to a marker: what it is, the white space before it (not said), and the marker (not passed)."""
+        while True:
+            found = self._pattern.search(run.text, run.at) if self._pattern else None
+            end = found.start() if found else len(run.text) if run.has_ended else len(run.text) - torn(run.text[run.at :], self._words)
+            solid = run.text[run.at : end].rstrip(_SPACES)
+            say(solid)
+            run.at += len(solid)
+            if found or run.has_ended:
+                blank = run.text[run.at : end]
+                run.at = end
+                return (self._kinds[found[0]], blank, found[0]) if found else ("end", blank, "")
+            run.trim()
+            yield
+
+
+def _without(blank: str, strips: str) -> str:
+    return blank.rstrip(strips) if strips else blank
+
+
+def _at_start(thoughts: ReasoningFormat | None, prompt_end: str) -> tuple[bool, bool]:
+    """Whether the answer begins inside a thought, and whether right after one."""
+    if thoughts is None:
+        return False, False
+    prompt = prompt_end.rstrip()
+    if any(prompt.endswith(word.rstrip()) for word in thoughts.opens):
+        return True, False
+    if any(prompt.endswith(word.rstrip()) for word in thoughts.closes):
+        return False, True
+    return thoughts.starts_open, False

@@ -1,0 +1,12 @@
+"""The think element of Kimi K3's XTML; the response element holds the content."""
+
+from octavo.parsing.formats import ReasoningFormat
+from octavo.parsing.tools.kimi_k3 import TOKENS
+
+FORMAT = ReasoningFormat(
+    opens=("<|open|>think<|sep|>",),
+    closes=("<|close|>think<|sep|>", "<|open|>response<|sep|>"),
+    tokens=TOKENS,
+    strips="",
+    ignores=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+)

@@ -1,0 +1,14 @@
+"""DeepSeek V3 (0324) and R1 (0528): a section of calls, each a name and a fenced JSON block."""
+
+from octavo.parsing.formats import ToolFormat
+from octavo.parsing.parts import Arguments, Name
+
+TOKENS = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
+
+FORMAT = ToolFormat(
+    open="<｜tool▁calls▁begin｜>",
+    call=("<｜tool▁call▁begin｜>", "function", "<｜tool▁sep｜>", Name(), "```json", Arguments(), "```", "<｜tool▁call▁end｜>"),
+    close="<｜tool▁calls▁end｜>",
+    tokens=TOKENS,
+    skips_noise=True,
+)

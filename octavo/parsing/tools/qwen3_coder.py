@@ -1,0 +1,17 @@
+"""<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>: Qwen3-Coder, Qwen3.5 and later.
+
+One newline on each side of a value is markup.
+"""
+
+from octavo.parsing.entries import Entries
+from octavo.parsing.formats import ToolFormat
+from octavo.parsing.parts import Name
+
+FORMAT = ToolFormat(
+    open="<tool_call>",
+    call=("<function=", Name(until=">"), Entries(open="<parameter=", key_end=">", close="</parameter>", end="</function>", wrap="\n")),
+    close="</tool_call>",
+    is_open_needed=False,
+    tokens=("<tool_call>", "</tool_call>"),
+    strips_before=" \t\r\n",
+)

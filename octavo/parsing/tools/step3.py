@@ -1,0 +1,29 @@
+"""Calls as <steptml:invoke name="NAME"> with <steptml:parameter name="KEY"> elements, each between tool_call markers, all between tool_calls markers."""
+
+from octavo.parsing.entries import Entries
+from octavo.parsing.formats import ToolFormat
+from octavo.parsing.origin import Origin
+from octavo.parsing.parts import Maybe, Name
+
+FORMAT = ToolFormat(
+    open="<｜tool_calls_begin｜>",
+    call=(
+        "<｜tool_call_begin｜>",
+        Maybe(("function",)),
+        Maybe(("<｜tool_sep｜>",)),
+        '<steptml:invoke name="',
+        Name(until='">'),
+        Entries(open='<steptml:parameter name="', key_end='">', close="</steptml:parameter>", end="</steptml:invoke>"),
+        "<｜tool_call_end｜>",
+        Maybe(("<｜tool_sep｜>",)),
+    ),
+    close="<｜tool_calls_end｜>",
+    tokens=("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>", "<｜tool_sep｜>", "<｜tool_call_end｜>", "<｜tool_calls_end｜>"),
+    strips_before="\n",
+)
+ORIGIN = Origin(
+    models="Step 3",
+    sources=("model card of stepfun-ai/step3",),
+    templates=(("steptml:",),),
+    model_types=("step3", "step3_vl"),
+)
