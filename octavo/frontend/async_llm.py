@@ -22,6 +22,7 @@ from octavo.frontend.inputs import EncodedPrompt, InputProcessor, PreparedReques
 from octavo.frontend.metrics import Metrics
 from octavo.frontend.outputs import OutputProcessor, Sink
 from octavo.frontend.reading import Reader, take_apart
+from octavo.frontend.reasoning import markers_of
 from octavo.frontend.stream import RequestStream
 from octavo.frontend.throughput import Throughput
 from octavo.frontend.tracing import RequestTrace, Tracer
@@ -97,6 +98,7 @@ class AsyncLLM:
         facts = await self._client.start(self.config)
         self.facts = facts
         self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len, self.config.grammar)
+        self.inputs.reasoning = markers_of(self.reasoning_format)
         self.metrics = Metrics(self.config, facts) if self.config.log_stats else None
         shared_prefix = facts.block_size if self.config.cache.prefix_caching else None
         if self.config.observability.traces_endpoint is not None:
@@ -163,8 +165,8 @@ class AsyncLLM:
         trace_headers: dict[str, str] | None = None,
         add_special_tokens: bool = True,
         is_internal: bool = False,
-        reader: Reader | None = None,
         num_given: int = 0,
+        reader: Reader | None = None,
     ) -> RequestStream:
         """Check a request and hand it to the engine; its outputs come from the stream. Raises as generate() does.
 
@@ -183,8 +185,8 @@ class AsyncLLM:
             priority=priority,
             trace_headers=tracing.incoming.get() if trace_headers is None else trace_headers,
             is_internal=is_internal,
-            reader=reader,
             num_given=num_given,
+            reader=reader,
         )
         stream = RequestStream(params.output_kind, lambda: self._drop(request))
         await self._enter(request, stream)

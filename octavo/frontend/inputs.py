@@ -171,8 +171,8 @@ class InputProcessor:
         trace_headers: dict[str, str] | None = None,
         arrival_s: float | None = None,
         is_internal: bool = False,
-        reader: Reader | None = None,
         num_given: int = 0,
+        reader: Reader | None = None,
     ) -> PreparedRequest:
         """Check a request whole and make its children. Raises RequestError, naming the field, before anything has happened.
 

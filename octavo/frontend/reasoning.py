@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from octavo import plugins
+from octavo.parsing.formats import ReasoningFormat
 from octavo.protocol.messages import Marker, Reasoning, ReasoningState
 from octavo.text.tokenizer import Tokenizer
 
@@ -13,12 +15,25 @@ TAIL = 64  # tokens of the prompt's end that are read as text
 class ReasoningMarkers:
     """The texts that begin and end a model's reasoning; the first of `ends` is written when it must end.
 
-    is_optional: an answer may also begin without any of them.
+    is_optional: an answer may also begin without any of them. starts_open: it begins inside reasoning, unless the prompt closed it.
     """
 
     starts: tuple[str, ...]
     ends: tuple[str, ...]
     is_optional: bool = True
+    starts_open: bool = False
+
+
+def markers_of(format_name: str | None) -> ReasoningMarkers | None:
+    """Those of a reasoning format; None if there is none whose end could be told."""
+    if format_name is None:
+        return None
+    written = plugins.load("parsing.reasoning", format_name).FORMAT
+    if not written.closes:
+        return None
+    if isinstance(written, ReasoningFormat):
+        return ReasoningMarkers(written.opens, written.closes, starts_open=written.starts_open)
+    return ReasoningMarkers((written.channel,), written.closes, is_optional=False)
 
 
 def reasoning_of(markers: ReasoningMarkers, tokenizer: Tokenizer, prompt: Sequence[int]) -> Reasoning:
@@ -41,4 +56,4 @@ def _state(markers: ReasoningMarkers, tokenizer: Tokenizer, prompt: Sequence[int
         return ReasoningState.CLOSED
     if any(tail.endswith(text.rstrip()) for text in markers.starts):
         return ReasoningState.OPEN
-    return ReasoningState.BEFORE
+    return ReasoningState.OPEN if markers.starts_open else ReasoningState.BEFORE

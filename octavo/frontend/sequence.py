@@ -123,7 +123,7 @@ class Sequence:
         ids, reading = output.token_ids, self._reading
         if reading is None:
             return len(ids)
-        hides_last = output.finish_reason is FinishReason.STOP and not self._shows_stop_token
+        hides_last = output.finish_reason is FinishReason.STOP and not (self._shows_stop_token or output.is_complete)
         for place, token in enumerate(ids):
             reading.add(token, is_hidden=hides_last and place == len(ids) - 1)
             if reading.is_ended:

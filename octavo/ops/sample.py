@@ -62,8 +62,8 @@ class Reference:
     tokens int32 [m] is written: a token id, NOT_A_NUMBER or NOTHING_ALLOWED. logits float32 [n, vocab_size] with contiguous rows; rows
     int32 [m] names those to sample, and temperatures, min_ps float32 [m], top_ks int32 [m] (0: off), top_ps, uniforms float64 [m] (in
     0 .. 1) belong to them. masks int32 [k, at least ceil(vocab_size / 32)], lowest bit first, with mask_rows int32 [m], the row of each in
-    masks or -1 for no mask. The logits of a row that has a mask, or is drawn from (temperature > 0), are destroyed; with keep_weights they are its weights, 0 where
-    dropped.
+    masks or -1 for no mask. The logits of a row that has a mask, or is drawn from (temperature > 0), are destroyed; with keep_weights they
+    are its weights, 0 where dropped.
     """
 
     def __init__(self, facts: Facts) -> None:

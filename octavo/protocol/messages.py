@@ -89,6 +89,7 @@ class EngineOutput(msgspec.Struct, array_like=True):
     error: str | None = None
     num_cached_tokens: int | None = None  # told with the first output: prompt tokens served by the prefix cache
     events: list[RequestEvent] = []
+    is_complete: bool = False  # its grammar allows nothing more: it stopped without a token that says so
 
 
 class EngineStats(msgspec.Struct, array_like=True):

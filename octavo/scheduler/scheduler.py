@@ -32,6 +32,7 @@ from octavo.scheduler.waiting import WaitingQueue
 
 NEW_ROW = -1  # instead of a number of columns: the worker is told all of them
 MOST_ASIDE = 4  # requests that may be looked past in one step
+WHOLE: Verdict = (FinishReason.STOP, None)  # by identity: the grammar allows nothing more, and no token says so
 STEP_NUMBERS = 1 << 30  # then they begin again, to fit in an int32 column
 
 
@@ -380,8 +381,9 @@ class Scheduler:
                     self._tell_news(request, output)
                 outputs.append(output)
             if verdict is not None:
-                if verdict[0] is FinishReason.ERROR and request.constraint is not None:
-                    output.error = request.constraint.error
+                if request.constraint is not None:
+                    output.is_complete = verdict is WHOLE
+                    output.error = request.constraint.error if verdict[0] is FinishReason.ERROR else None
                 self._finish(request, verdict, output)
                 verdict = None
             elif step.samples[index] and not kept:  # its token is to be drawn again, under other masks
@@ -536,7 +538,7 @@ class Scheduler:
 def _constrained(constraint: Constraint, verdict: Verdict | None) -> Verdict | None:
     """A text that is whole has not been cut off, and one that its grammar does not allow goes no further."""
     if constraint.is_complete and (verdict is None or verdict[0] in (FinishReason.LENGTH, FinishReason.REPETITION)):
-        return FinishReason.STOP, None
+        return WHOLE
     return (FinishReason.ERROR, None) if constraint.error is not None and verdict is None else verdict
 
 
