@@ -167,7 +167,8 @@ SAID: dict[str, tuple[str, str]] = {
 
 
 def test_canitoolcall_s_probe_passes(tmp_path: Path) -> None:
-    write(tmp_path, {key: cut(text) for key, text in SAID.values()}, context=4096)
+    scripts = {key: cut(text) for key, text in SAID.values()}
+    write(tmp_path, scripts | {" ": ['{"city": "Lisbon"}']}, context=4096)  # after a blank that a grammar forced
     chosen = "".join(f"{{% if {words!r} in messages[-1].content %}}{key}{{% endif %}}" for words, (key, _) in SAID.items())
     template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ tools | tojson }}" + chosen
     server = RealServer(tmp_path, *SMALL, "--chat-template", template, "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
