@@ -116,8 +116,10 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
     ),
     (
         "functiongemma",
-        '<start_function_call>call:get_weather{city:<escape>Zürich "W" <b><escape>,days:-3,exact:true,place:{number:7,street:<escape>Rue d\'Or<escape>},'
-        "share:0.5,tags:[<escape>a<escape>,<escape>b c<escape>],places:[{number:1,street:<escape>A<escape>},{number:2,street:<escape>B<escape>}]}"
+        '<start_function_call>call:get_weather{city:<escape>Zürich "W" <b><escape>,days:-3,exact:true'
+        ",place:{number:7,street:<escape>Rue d'Or<escape>},"
+        "share:0.5,tags:[<escape>a<escape>,<escape>b c<escape>]"
+        ",places:[{number:1,street:<escape>A<escape>},{number:2,street:<escape>B<escape>}]}"
         "<end_function_call>",
         "",
         (("get_weather", RICH),),
@@ -125,7 +127,8 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
     ("functiongemma", "<start_function_call>call:now{}<end_function_call>", "", (("now", {}),)),
     (
         "seed_oss",
-        "I look.\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>",
+        "I look.\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>3</parameter>\n"
+        "</function>\n</seed:tool_call>",
         "I look.",
         (OSLO,),
     ),
@@ -162,17 +165,21 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
     ),
     (
         "minimax_m2",
-        '\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n'
+        '\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n'
+        '<parameter name="days">3</parameter>\n</invoke>\n'
         '<invoke name="now">\n</invoke>\n</minimax:tool_call>',
         "",
         (OSLO, ("now", {})),
     ),
     (
         "minimax_m2",
-        'I look.\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Zürich "W" <b></parameter>\n<parameter name="days">-3</parameter>\n'
-        '<parameter name="share">0.5</parameter>\n<parameter name="exact">true</parameter>\n<parameter name="tags">["a", "b c"]</parameter>\n'
+        'I look.\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Zürich "W" <b></parameter>\n'
+        '<parameter name="days">-3</parameter>\n'
+        '<parameter name="share">0.5</parameter>\n<parameter name="exact">true</parameter>\n'
+        '<parameter name="tags">["a", "b c"]</parameter>\n'
         '<parameter name="place">{"street": "Rue d\'Or", "number": 7}</parameter>\n'
-        '<parameter name="places">[{"street": "A", "number": 1}, {"street": "B", "number": 2}]</parameter>\n</invoke>\n</minimax:tool_call>',
+        '<parameter name="places">[{"street": "A", "number": 1}, {"street": "B", "number": 2}]</parameter>\n</invoke>\n'
+        "</minimax:tool_call>",
         "I look.",
         (("get_weather", RICH),),
     ),
@@ -185,7 +192,8 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
     ),
     (
         "minimax_m3",
-        f'{NS}<tool_call>\n{NS}<invoke name="get_weather">{NS}<city>Zürich "W" <b>{NS}</city>{NS}<days>-3{NS}</days>{NS}<share>0.5{NS}</share>'
+        f'{NS}<tool_call>\n{NS}<invoke name="get_weather">{NS}<city>Zürich "W" <b>{NS}</city>{NS}<days>-3{NS}</days>'
+        f"{NS}<share>0.5{NS}</share>"
         f"{NS}<exact>true{NS}</exact>{NS}<tags>{NS}<item>a{NS}</item>{NS}<item>b c{NS}</item>{NS}</tags>"
         f"{NS}<place>{NS}<street>Rue d'Or{NS}</street>{NS}<number>7{NS}</number>{NS}</place>"
         f"{NS}<places>{NS}<item>{NS}<street>A{NS}</street>{NS}<number>1{NS}</number>{NS}</item>"
@@ -195,7 +203,8 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
     ),
     (
         "minimax_m3",
-        f'{NS}<tool_call>{NS}<invoke name="get_weather">{NS}<tags>{NS}</tags>{NS}<place>{NS}</place>{NS}<city>{NS}</city>{NS}</invoke>{NS}</tool_call>',
+        f'{NS}<tool_call>{NS}<invoke name="get_weather">{NS}<tags>{NS}</tags>{NS}<place>{NS}</place>{NS}<city>{NS}</city>'
+        f"{NS}</invoke>{NS}</tool_call>",
         "",
         (("get_weather", {"tags": [], "place": {}, "city": ""}),),
     ),
