@@ -83,7 +83,9 @@ class ToolFormat:
             if is_call:
                 run.release(mark)
                 num_calls += 1
-            elif run.back(mark) and (yield from self._pass_noise(run)):
+            elif not run.back(mark):
+                return True  # its beginning is given away
+            elif (yield from self._pass_noise(run)):
                 has_noise = True
             else:
                 run.at = start

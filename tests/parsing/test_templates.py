@@ -1,6 +1,5 @@
 """What a chat template writes for an assistant's turn, models write: `auto` knows the format by the template, and reads it back equal."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +105,11 @@ ODD = {  # templates whose history is no answer: thoughts left out of it though 
 }
 ROOMY = {"Reka-Edge", "llama-cpp-rwkv-world", "poolside-Laguna-XS-2.1", "poolside-Laguna-XS.2"}  # white space around a turn's text
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-ENDS = (  # what ends a turn; a model's end of sequence, which no answer holds
-    "<|im_end|> [e~[ <seed:eos> <|end_of_text|> <｜end▁of▁sentence｜> <|role_end|> <|eot_id|> <|eom_id|> </s> <turn|> <|tool_response> <|call|> "
-    "<|return|> <end_of_turn> <sep> </assistant> <|end_of_msg|> <SPECIAL_12>"
-).split() + ["\n<|end|>\n"]
+ENDS = (  # what ends a turn: tokens that no answer holds
+    "<|im_end|>", "[e~[", "<seed:eos>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<|role_end|>", "<|eot_id|>", "<|eom_id|>", "</s>",
+    "<turn|>", "<|tool_response>", "<|call|>", "<|return|>", "<end_of_turn>", "<sep>", "</assistant>", "<|end_of_msg|>", "<SPECIAL_12>",
+    "\n<|end|>\n",
+)  # fmt: skip
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -146,7 +146,7 @@ def written(template: ChatTemplate, message: dict[str, Any]) -> tuple[str, str]:
     known: dict[str, Any] = {"tools": TOOLS, "special_tokens": SPECIAL_TOKENS}
     whole = template.render([user, message], **known).text
     prompt = template.render([user], add_generation_prompt=True, **known).text
-    shared = os.path.commonprefix([prompt, whole])
+    shared = prompt[: next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), min(len(prompt), len(whole)))]
     if len(shared) < len(prompt):  # the history is not written as the prompt is: as far as both agree, but no torn marker
         shared = shared[: shared.rfind("<")] if "<" in shared.rpartition("\n")[2].rpartition(">")[2] else shared
     answer = whole[len(shared) :]
