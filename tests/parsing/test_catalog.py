@@ -14,7 +14,8 @@ from octavo.parsing.machine import open_parser
 
 WANTED: dict[Kind, str] = {
     "tools": "deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseek_v41 qwen3_coder qwen3_xml qwen3_json hermes glm45 glm47 kimi_k2 "
-    "kimi_k3 minimax_m2 minimax_m3 openai llama3_json llama4_json llama4_pythonic pythonic mistral gemma4 functiongemma ernie45 granite granite4 "
+    "kimi_k3 minimax_m2 minimax_m3 openai llama3_json llama4_json llama4_pythonic pythonic mistral gemma4 functiongemma ernie45 granite "
+    "granite4 "
     "phi4_mini_json internlm jamba step3 seed_oss hunyuan_a13b olmo3 xlam lfm2",
     "reasoning": "deepseek_r1 deepseek_v3 deepseek_v4 deepseek_v41 qwen3 glm45 glm47 kimi_k2 kimi_k3 minimax_m2 minimax_m2_append_think "
     "minimax_m3 openai_gptoss mistral gemma4 ernie45 granite olmo3 seed_oss step3 hunyuan_a13b",

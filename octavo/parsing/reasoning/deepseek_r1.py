@@ -14,5 +14,5 @@ ORIGIN = Origin(
     models="DeepSeek R1 and its distillations, QwQ with an old template",
     sources=("chat template of deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "chat template of deepseek-ai/DeepSeek-R1-Distill-Llama-8B"),
     templates=(("<｜Assistant｜><think>",),),
-    without=("DSML",),
+    without=("DSML", "set thinking"),
 )

@@ -8,7 +8,7 @@ FORMAT = ReasoningFormat(opens=("<think>",), closes=("</think>",), tokens=("<thi
 ORIGIN = Origin(
     models="DeepSeek V3.1 and V3.2",
     sources=("chat template of deepseek-ai/DeepSeek-V3.1", "encoding code of deepseek-ai/DeepSeek-V3.2"),
-    templates=(("<｜Assistant｜>", "thinking", "<think>"),),
-    without=("<｜Assistant｜><think>", "tool_calls>"),
+    templates=(("<｜Assistant｜>", "set thinking", "<think>"),),
+    without=("DSML｜tool_calls", "tool_calls>"),
     model_types=("deepseek_v32",),
 )

@@ -8,6 +8,5 @@ FORMAT = ReasoningFormat(opens=("<think>",), closes=("</think>",), tokens=("<thi
 ORIGIN = Origin(
     models="GLM 4.5 and 4.6, Ling 3, Laguna XS",
     sources=("chat template of zai-org/GLM-4.5", "chat template of zai-org/GLM-4.6"),
-    templates=(("<think>", "</arg_key>\n<arg_value>"), ("<think>", "</arg_key>\\n<arg_value>"), ("<think>", "[gMASK]")),
-    without=("</arg_key><arg_value>",),
+    templates=(("<think>", "</arg_key>\n<arg_value>"), ("<think>", "</arg_key>\\n<arg_value>")),
 )

@@ -7,5 +7,6 @@ FORMAT = glm45.FORMAT
 ORIGIN = Origin(
     models="GLM 4.7 and 5.x, Laguna S, Spark 2.5",
     sources=("chat template of zai-org/GLM-4.7", "chat template of zai-org/GLM-5.3"),
-    templates=(("<think>", "</arg_key><arg_value>"),),
+    templates=(("<think>", "<arg_key>"),),
+    without=("</arg_key>\n<arg_value>", "</arg_key>\\n<arg_value>"),
 )

@@ -10,6 +10,6 @@ FORMAT = ReasoningFormat(
 ORIGIN = Origin(
     models="OLMo 3 Think",
     sources=("chat template of allenai/Olmo-3-7B-Think",),
-    templates=(("<functions>", "<think>"),),
+    templates=(("<functions>", "<think>", "<|im_start|>"),),
     model_types=("olmo3",),
 )
