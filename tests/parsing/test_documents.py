@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from octavo.parsing.events import Arguments, Content, Event, Piece, Reasoning, Tool, ToolCall, ToolEnd, join
 from octavo.parsing.machine import open_parser
+from tests.parsing.more_writers import MORE
 from tests.parsing.writers import WRITERS, Answer, Markup, Segments, Words, Writer
 
+ALL = WRITERS | MORE
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 TOOLS = [
     Tool("get_time"),
@@ -127,7 +129,9 @@ def arguments(draw: st.DrawFn, writer: Writer, tool: Tool) -> dict[str, Any]:
     chosen = draw(st.lists(st.sampled_from(sorted(properties)), unique=True)) if properties else []
     made = {key: draw(by_type[properties[key]["type"]]) for key in chosen}
     return {
-        key: value for key, value in made.items() if isinstance(value, str) or is_unambiguous(writer, json.dumps(value, ensure_ascii=False))
+        key: value
+        for key, value in made.items()
+        if writer.can_write(value) and (isinstance(value, str) or is_unambiguous(writer, json.dumps(value, ensure_ascii=False)))
     }
 
 
@@ -153,7 +157,7 @@ def answers(draw: st.DrawFn, writer: Writer, has_tokens: bool) -> Answer:
 
 def pieces_of(segments: Segments, tokens: Sequence[str], markers: Markers, has_tokens_in_arguments: bool) -> list[Piece]:
     """Markup's tokens are tokens; a model's own text is ordinary text, except that in arguments it may hold tokens as well."""
-    pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))))
+    pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
     pieces: list[Piece] = []
     for segment in segments:
         if isinstance(segment, Words) and not (segment.is_argument and has_tokens_in_arguments):
@@ -224,7 +228,7 @@ def vocabulary(writer: Writer, has_tokens: bool) -> Markers:
 
 
 def check_answer(writer: Writer, data: st.DataObject) -> None:
-    has_tokens = data.draw(st.booleans(), label="has tokens")
+    has_tokens = data.draw(st.booleans(), label="has tokens") and bool(writer.tokens)
     markers = vocabulary(writer, has_tokens)
     answer = data.draw(answers(writer, has_tokens), label="answer")
     pieces = pieces_of(writer.write(answer), writer.tokens, markers, data.draw(st.booleans(), label="tokens in arguments"))
@@ -237,7 +241,7 @@ def check_answer(writer: Writer, data: st.DataObject) -> None:
 
 def check_cut_off(writer: Writer, data: st.DataObject) -> None:
     """Cut off anywhere: the whole calls before the cut stay, and what is shown is part of what was meant."""
-    has_tokens = data.draw(st.booleans())
+    has_tokens = data.draw(st.booleans()) and bool(writer.tokens)
     markers = vocabulary(writer, has_tokens)
     answer = data.draw(answers(writer, has_tokens))
     pieces = pieces_of(writer.write(answer), writer.tokens, markers, data.draw(st.booleans()))
@@ -252,7 +256,7 @@ def check_cut_off(writer: Writer, data: st.DataObject) -> None:
 
 def check_soup(writer: Writer, data: st.DataObject) -> None:
     """Markup in any order: nothing depends on the cuts, and every call that has an end has arguments that are an object."""
-    has_tokens = data.draw(st.booleans())
+    has_tokens = data.draw(st.booleans()) and bool(writer.tokens)
     markers = vocabulary(writer, has_tokens)
     fragments = [
         *markup_of(writer),
@@ -292,14 +296,14 @@ def run(check: Callable[[Writer, st.DataObject], None], writer: Writer, num_exam
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", sorted(WRITERS))
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_sample(name: str, check: Callable[[Writer, st.DataObject], None]) -> None:
-    run(check, WRITERS[name], 40)
+    run(check, ALL[name], 40)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", sorted(WRITERS))
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_many(name: str, check: Callable[[Writer, st.DataObject], None]) -> None:
-    run(check, WRITERS[name], 10_000)
+    run(check, ALL[name], 10_000)

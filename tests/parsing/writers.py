@@ -44,7 +44,7 @@ class Writer:
     """One format. write_calls: all calls of an answer; think, separator: around reasoning, and between content and a call.
 
     quotes: for raw values, the markup that ends one (whatever white space between), so that a value may not hold it.
-    has_text_and_calls, has_text_after: whether such answers can be written.
+    has_text_and_calls, has_text_after: whether such answers can be written. can_write: whether an argument can.
     """
 
     tool_format: str
@@ -59,6 +59,7 @@ class Writer:
     write_answer: Callable[[Answer], Segments] | None = None
     nulls_are_typed: bool = True
     texts: tuple[str, ...] = field(default=())
+    can_write: Callable[[Any], bool] = lambda value: True
 
     def write(self, answer: Answer) -> Segments:
         if self.write_answer:
