@@ -88,7 +88,7 @@ class ChatTemplate:
             "messages": given.messages,
             "add_generation_prompt": add_generation_prompt,
         }
-        text = self._run(names, environment.chat_template_render_timeout_s() if time_limit_s is None else time_limit_s)
+        text = self._run_either(names, environment.chat_template_render_timeout_s() if time_limit_s is None else time_limit_s)
         return Rendered(final_message.cut_final(text) if continue_final_message else text, controls, self._warnings(variables or {}))
 
     def _warnings(self, variables: Mapping[str, Any]) -> list[str]:
@@ -97,6 +97,19 @@ class ChatTemplate:
         if off is None or EFFORT not in self.reads or not self.reads.isdisjoint(SWITCHES):
             return []
         return [f"{off}: false changes nothing: this model always thinks; {EFFORT} (low, high ...) says how much"]
+
+    def _run_either(self, variables: dict[str, Any], time_limit_s: float) -> str:
+        """The text; where the template cannot take the arguments of calls as objects, with these as the JSON that they came as."""
+        try:
+            return self._run(variables, time_limit_s)
+        except RequestError as objection:
+            written = conversations.with_written_arguments(variables["messages"])
+            if written is None:
+                raise
+            try:
+                return self._run(variables | {"messages": written}, time_limit_s)
+            except RequestError:
+                raise objection from None
 
     def _run(self, variables: dict[str, Any], time_limit_s: float) -> str:
         _environment.start(time_limit_s)

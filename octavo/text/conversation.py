@@ -1,5 +1,6 @@
 """Conversation: what a prompt is made of, checked and in plain data, with every special token that users wrote in it marked as text."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,22 @@ def prepare(
         response_format=marks.mark(plain(response_format)),
         format_facts=format_facts or {},
     )
+
+
+def with_written_arguments(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The messages with the arguments of calls as JSON instead of objects; None if there are none."""
+    found = False
+    result = []
+    for message in messages:
+        calls = []
+        for call in message.get("tool_calls", ()):
+            function = call.get("function") if isinstance(call, dict) else None
+            if function and isinstance(arguments := function.get("arguments"), dict):
+                found = True
+                call = {**call, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+            calls.append(call)
+        result.append(message | ({"tool_calls": calls} if calls else {}))
+    return result if found else None
 
 
 def function_of(tool: Any) -> dict[str, Any]:

@@ -23,6 +23,11 @@ _FIRST += " [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/S
 _NAMED = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
+def is_only_form(folder: str | Path) -> bool:
+    """Whether a folder has a tekken.json and no tokenizer.json."""
+    return (Path(folder) / FILE).is_file() and not (Path(folder) / "tokenizer.json").is_file()
+
+
 def read(folder: str | Path) -> TokenizerSource:
     """The tokenizer of a folder.
 

@@ -55,7 +55,9 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path) -> "Tokenizer":
-        return cls(folder_tokenizer.read(path), str(path))
+        """The tokenizer of a folder, in whichever of the two forms it is there; tokenizer.json before tekken.json."""
+        is_tekken = tekken_tokenizer.is_only_form(path)
+        return cls.load(path, "mistral" if is_tekken else None)
 
     @classmethod
     def from_gguf(cls, path: str | Path) -> "Tokenizer":

@@ -28,6 +28,13 @@ def test_ids_special_tokens_and_bos(tmp_path: Path) -> None:
     assert tokenizer.token_bytes(40 + 0xF0) == b"\xf0"
 
 
+def test_a_folder_with_nothing_else(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_folder(tekken_files.write(tmp_path, "v7"))
+    assert (tokenizer.renderer, tokenizer.format["version"]) == ("mistral", "v7")
+    with pytest.raises(CheckpointError, match=r"holds no tokenizer\.json"):
+        Tokenizer.load(tmp_path)
+
+
 def test_a_file_without_a_list_has_the_first_twenty(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tekken_files.write(tmp_path, "v3"), "mistral")
     assert tokenizer.convert_ids_to_tokens(list(range(21))) == [*tekken_files.SPECIAL.split(), "<SPECIAL_20>"]

@@ -67,7 +67,7 @@ def _object(schema: dict[str, Any], indent: str) -> str:
 
 def _property(name: str, schema: Any, is_optional: bool, indent: str) -> str:
     given = schema if isinstance(schema, dict) else {}
-    head = "".join(f"{indent}// {line}\n" if line else f"{indent}//\n" for line in _comments(given))
+    head = "".join(f"{indent}//{line}\n" for line in _comments(given))
     head += f"{indent}{name}{'?' if is_optional else ''}:"
     if isinstance(variants := given.get("oneOf"), list):
         told = given.get("description")
@@ -83,18 +83,18 @@ def _get(schema: Any, key: str) -> Any:
 
 
 def _comments(schema: dict[str, Any]) -> Iterator[str]:
-    """The lines above a property."""
+    """The lines above a property, behind their slashes."""
     if isinstance(schema.get("title"), str):
-        yield from (schema["title"], "")
+        yield from (f" {schema['title']}", "")
     described = schema.get("description") if isinstance(schema.get("description"), str) else None
     variants = schema.get("oneOf")
     if described is not None and not isinstance(variants, list):
-        yield described
+        yield f" {described}"
     if isinstance(schema.get("examples"), list) and schema["examples"]:
-        yield "Examples:"
-        yield from (f'- "{example}"' for example in schema["examples"] if isinstance(example, str))
+        yield " Examples:"
+        yield from (f' - "{example}"' for example in schema["examples"] if isinstance(example, str))
     if isinstance(variants, list):
         if described is not None and not (variants and _get(variants[0], "description") == described):
-            yield described
+            yield f" {described}"
         if "default" in schema:
-            yield _default(schema)
+            yield f" {_default(schema)}"
