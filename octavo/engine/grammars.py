@@ -76,7 +76,7 @@ class Grammars:
         thinking = None
         if message.reasoning is not None and (asked is None or not config.enable_in_reasoning):
             thinking = Thinking(message.reasoning, sampling.thinking_token_budget, tools.tables.tokens, matcher is not None)
-        closes = config.close_at_max_tokens and matcher is not None
+        closes = config.close_at_max_tokens and matcher is not None and not message.tells_allowed  # a search sees one token of many
         try:
             made = Constraint(tools.tables, matcher, thinking, is_json=is_json, room=room if closes else None)
         except ValueError as error:
