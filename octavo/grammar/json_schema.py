@@ -6,6 +6,7 @@ from typing import Any
 
 from octavo.errors import RequestError
 
+FIELD = "structured_outputs"
 MAX_DEPTH = 64  # objects and arrays of the schema inside each other
 MAX_SIZE = 1_048_576  # characters
 MAX_BLANKS = 8  # in a row between two parts of a document
@@ -198,4 +199,4 @@ def _check_depth(value: Any, field: str) -> None:
 
 
 def _wrong(field: str, fact: str) -> RequestError:
-    return RequestError(f"{field}: {fact}", parameter=field)
+    return RequestError(f"{FIELD}.{field}: {fact}", parameter=FIELD)

@@ -194,7 +194,9 @@ def test_close_at_max_tokens_brings_every_document_to_its_end(folder: Path) -> N
                     else:
                         check_json(answer, grammar.get("json", {}))
         for answer in ask(llm, "x<think>", 6, grammar={"json": strings}, max_tokens=60, skip_special_tokens=False):
-            check_json(CompletionOutput(0, answer.text.partition("</think>")[2], [], None, None, finish_reason=answer.finish_reason), strings)
+            check_json(
+                CompletionOutput(0, answer.text.partition("</think>")[2], [], None, None, finish_reason=answer.finish_reason), strings
+            )
         with pytest.raises(RequestError, match="raise max_tokens"):
             ask(llm, grammar={"json": SCHEMA}, max_tokens=4)
 
