@@ -4,12 +4,14 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
+import numpy as np
+
 from octavo import plugins
 from octavo.config.config import Config
 from octavo.errors import RequestError
 from octavo.grammar.backend import Backend, Matcher
 from octavo.grammar.constraint import Constraint, Tables
-from octavo.grammar.grammar import grammar_of
+from octavo.grammar.grammar import FIELD, grammar_of
 from octavo.grammar.thinking import Thinking
 from octavo.grammar.vocabulary import SpecialTexts, Vocabulary, special_texts
 from octavo.logging import get_logger
@@ -76,7 +78,7 @@ class Grammars:
         thinking = None
         if message.reasoning is not None and (asked is None or not config.enable_in_reasoning):
             thinking = Thinking(message.reasoning, sampling.thinking_token_budget, tools.tables.tokens, matcher is not None)
-        closes = config.close_at_max_tokens and matcher is not None
+        closes = config.close_at_max_tokens and matcher is not None and not message.tells_allowed  # a search sees one token of many
         try:
             made = Constraint(tools.tables, matcher, thinking, is_json=is_json, room=room if closes else None)
         except ValueError as error:
@@ -95,6 +97,10 @@ class Grammars:
                 self._compiled.move_to_end(key)
                 return compiled.copy(), grammar.is_json
         compiled = tools.backend.compile(grammar)
+        first = np.zeros(tools.tables.words, np.int32)
+        compiled.copy().fill(first)
+        if not first.any():
+            raise RequestError(f"{FIELD}.{grammar.kind}: no text obeys this grammar in the vocabulary of the model", parameter=FIELD)
         with self._lock:
             self._compiled[key] = compiled
             while len(self._compiled) > MOST_KEPT:

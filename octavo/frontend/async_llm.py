@@ -99,6 +99,7 @@ class AsyncLLM:
         self.facts = facts
         self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len, self.config.grammar)
         self.inputs.reasoning = markers_of(self.reasoning_format)
+        self.inputs.has_typed_reasoning = self.config.reasoning_parser not in (None, "auto")
         self.metrics = Metrics(self.config, facts) if self.config.log_stats else None
         shared_prefix = facts.block_size if self.config.cache.prefix_caching else None
         if self.config.observability.traces_endpoint is not None:

@@ -105,7 +105,10 @@ class InputProcessor:
         self.model = model
         self.tokenizer = tokenizer
         self.max_model_len = max_model_len
-        self.reasoning: ReasoningMarkers | None = None  # set by who knows how the model writes its reasoning
+        # set by who knows how the model writes its reasoning, and whether the operator said so: then all requests are held to it, else
+        # those whose answers are taken apart, and a grammar binds any other from its first token
+        self.reasoning: ReasoningMarkers | None = None
+        self.has_typed_reasoning = False
         self._grammar = grammar or GrammarConfig()
         self._specials: SpecialTexts | None = None
         self._checked: OrderedDict[bytes, None] = OrderedDict()
@@ -185,7 +188,7 @@ class InputProcessor:
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
         seed = (params.seed if params.seed is not None else self._draw_seed()) & SEED_MASK
-        reasoning = self._reasoning(params, ids[: len(ids) - num_given])
+        reasoning = self._reasoning(params, ids[: len(ids) - num_given], reader is not None)
         self._num_requests += 1
         name = f"{request_id}-{self._num_requests:x}"  # two requests may bear one name
         packed = pack(np.asarray(ids, np.int32))
@@ -256,13 +259,15 @@ class InputProcessor:
             while len(self._checked) > MOST_CHECKED:
                 self._checked.popitem(last=False)
 
-    def _reasoning(self, params: SamplingParams, prompt: list[int]) -> Reasoning | None:
+    def _reasoning(self, params: SamplingParams, prompt: list[int], is_taken_apart: bool) -> Reasoning | None:
         """How far the prompt has brought the reasoning, for a request to which that matters."""
         if self.reasoning is None or self.tokenizer is None:
             return None
-        if params.structured_outputs is None and params.thinking_token_budget is None:
+        asked = params.structured_outputs
+        waits = asked is not None and (is_taken_apart or self.has_typed_reasoning)
+        if not waits and params.thinking_token_budget is None:
             return None
-        return reasoning_of(self.reasoning, self.tokenizer, prompt)
+        return reasoning_of(self.reasoning, self.tokenizer, prompt, asked is not None and asked.structural_tag is not None)
 
     def truncated(self, prompt: EncodedPrompt, keep: int | None, side: str | None, max_tokens: int | None) -> EncodedPrompt:
         """A prompt cut to `keep` tokens; -1: to what leaves room for max_tokens. side: which end is cut off, left unless told."""

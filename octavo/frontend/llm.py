@@ -12,6 +12,7 @@ from octavo.config.options import Options, from_keywords
 from octavo.config.resolve import resolve
 from octavo.engine.client import EngineClient
 from octavo.errors import ConfigError, OctavoError, RequestError
+from octavo.frontend import formats
 from octavo.frontend.beam_search import BeamSearch
 from octavo.frontend.inputs import (
     EncodedPrompt,
@@ -27,6 +28,7 @@ from octavo.frontend.inputs import (
 from octavo.frontend.metrics import Metric, Metrics
 from octavo.frontend.outputs import OutputProcessor
 from octavo.frontend.progress import Progress
+from octavo.frontend.reasoning import markers_of
 from octavo.frontend.tracing import Tracer
 from octavo.logging import get_logger
 from octavo.protocol.messages import EngineFacts, EngineOutputs
@@ -91,6 +93,9 @@ class LLM:
         tracer = None if config.observability.traces_endpoint is None else Tracer(config.observability)
         self._finalizer = weakref.finalize(self, _end, client, tracer)  # runs at exit too
         self._inputs = InputProcessor(config.model, config.scheduler, tokenizer, self.facts.max_model_len, config.grammar)
+        formats.check("reasoning", config.reasoning_parser, config.reasoning_parser_plugin)
+        self._inputs.reasoning = markers_of(formats.settle("reasoning", config.reasoning_parser, config.model, tokenizer))
+        self._inputs.has_typed_reasoning = config.reasoning_parser not in (None, "auto")
         self._metrics = Metrics(config, self.facts) if config.log_stats else None
         shared_prefix = self.facts.block_size if config.cache.prefix_caching else None
         interval, name = config.scheduler.stream_interval, config.model.served_names[0]

@@ -1,7 +1,7 @@
 """Reasoning: how far a prompt has brought it, so that a grammar and a budget know where the output begins."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo import plugins
 from octavo.parsing.formats import ReasoningFormat
@@ -22,6 +22,7 @@ class ReasoningMarkers:
     ends: tuple[str, ...]
     is_optional: bool = True
     starts_open: bool = False
+    ends_before_calls: tuple[str, ...] = ()  # instead of `ends` where the grammar is of calls, which have markers of their own
 
 
 def markers_of(format_name: str | None) -> ReasoningMarkers | None:
@@ -33,11 +34,16 @@ def markers_of(format_name: str | None) -> ReasoningMarkers | None:
         return None
     if isinstance(written, ReasoningFormat):
         return ReasoningMarkers(written.opens, written.closes, starts_open=written.starts_open)
-    return ReasoningMarkers((written.channel,), written.closes, is_optional=False)
+    begin, end = f"{written.channel}analysis{written.message}", f"{written.ends[0]}{written.start}assistant"
+    return ReasoningMarkers((begin,), written.closes, is_optional=False, ends_before_calls=(end,))
 
 
-def reasoning_of(markers: ReasoningMarkers, tokenizer: Tokenizer, prompt: Sequence[int]) -> Reasoning:
-    """What a request needs to know. The prompt has closed the reasoning where nothing but blanks follows the last marker, an end."""
+def reasoning_of(markers: ReasoningMarkers, tokenizer: Tokenizer, prompt: Sequence[int], is_call: bool = False) -> Reasoning:
+    """What a request needs to know; is_call: its grammar is of tool calls.
+
+    The prompt has closed the reasoning where nothing but blanks follows the last marker, an end."""
+    if is_call and markers.ends_before_calls:
+        markers = replace(markers, ends=markers.ends_before_calls, is_optional=True)
     starts = [_marker(text, tokenizer) for text in markers.starts]
     ends = [_marker(text, tokenizer) for text in markers.ends]
     return Reasoning(starts, ends, _state(markers, tokenizer, prompt), markers.is_optional)

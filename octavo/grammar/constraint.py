@@ -160,7 +160,7 @@ class Constraint:
             return False
         if 0 <= token < len(self._tables.tokens):
             self._numbers.take(self._tables.tokens[token])
-        self.is_complete = matcher.is_complete or (ending is not None and ending.is_begun and not ending.path)
+        self.is_complete = matcher.is_complete or (ending is not None and not ending.path and (ending.is_begun or ending.room <= 0))
         return True
 
     def _keeps_room(self, ending: Ending, matcher: Matcher) -> bool:

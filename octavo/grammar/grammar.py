@@ -57,7 +57,7 @@ def grammar_of(params: StructuredOutputsParams, config: GrammarConfig, specials:
     options = _options(params, config)
     match kind_of(params):
         case "json":
-            return Grammar("json", schema=read_schema(params.json, options, f"{FIELD}.json"), options=options)
+            return Grammar("json", schema=read_schema(params.json, options, "json"), options=options)
         case "json_object":
             if params.json_object is not True:
                 raise _wrong("json_object", "it must be true, or left away")

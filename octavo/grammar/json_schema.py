@@ -6,6 +6,7 @@ from typing import Any
 
 from octavo.errors import RequestError
 
+FIELD = "structured_outputs"
 MAX_DEPTH = 64  # objects and arrays of the schema inside each other
 MAX_SIZE = 1_048_576  # characters
 MAX_BLANKS = 8  # in a row between two parts of a document
@@ -36,6 +37,11 @@ UNSUPPORTED = frozenset(
 _ONE = ("items", "additionalProperties", "additionalItems", "contains", "propertyNames", "not", "if", "then", "else")
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTED = ("anyOf", "allOf", "oneOf", "prefixItems")
+_SIZES = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
+# keywords that evaluate properties and items beside those that stand next to them
+_IN_PLACE = frozenset(
+    ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "not", "contains", "propertyNames")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,10 @@ def _simplified(schema: Any, options: JsonOptions, field: str, path: str) -> Any
     if not isinstance(schema, dict):
         return schema
     result = {key: value for key, value in schema.items() if not _says_nothing(key, value, schema) and key != "x-guidance"}
+    result = _with_plain_rest(_with_named_properties(result))
+    for key in _SIZES:
+        if isinstance(result.get(key), float) and result[key].is_integer():
+            result[key] = int(result[key])
     for key in _ONE:
         if isinstance(result.get(key), dict):
             result[key] = _simplified(result[key], options, field, f"{path}/{key}")
@@ -128,6 +138,34 @@ def _simplified(schema: Any, options: JsonOptions, field: str, path: str) -> Any
     return result
 
 
+def _with_plain_rest(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without unevaluatedProperties and unevaluatedItems, where nothing but the keywords beside them evaluates anything."""
+    for key, plain in (("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items")):
+        if key in schema and plain in schema:  # whatever there is has been evaluated
+            schema = {name: value for name, value in schema.items() if name != key}
+        elif key in schema and _IN_PLACE.isdisjoint(schema):
+            schema = {plain if name == key else name: value for name, value in schema.items()}
+    return schema
+
+
+def _with_named_properties(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without propertyNames, where they are a pattern or a list and no properties are described otherwise."""
+    names = schema.get("propertyNames")
+    if not isinstance(names, dict) or "properties" in schema or "patternProperties" in schema or "unevaluatedProperties" in schema:
+        return schema
+    rest = {key: value for key, value in schema.items() if key not in ("propertyNames", "additionalProperties")}
+    every = schema.get("additionalProperties", True)
+    asserted = {key: value for key, value in names.items() if (key, value) != ("type", "string")}
+    match asserted:
+        case {"pattern": str(pattern)} if len(asserted) == 1:
+            return {**rest, "patternProperties": {pattern: every}, "additionalProperties": False}
+        case {"enum": list(allowed)} if len(asserted) == 1:
+            return {**rest, "properties": {name: every for name in allowed if isinstance(name, str)}, "additionalProperties": False}
+        case {"const": str(name)} if len(asserted) == 1:
+            return {**rest, "properties": {name: every}, "additionalProperties": False}
+    return schema if asserted else {key: value for key, value in schema.items() if key != "propertyNames"}
+
+
 def _says_nothing(key: str, value: Any, schema: dict[str, Any]) -> bool:
     match key:
         case "uniqueItems":
@@ -135,7 +173,7 @@ def _says_nothing(key: str, value: Any, schema: dict[str, Any]) -> bool:
         case "then" | "else":
             return "if" not in schema
         case "if":
-            return "then" not in schema and "else" not in schema
+            return schema.keys().isdisjoint(("then", "else", "unevaluatedProperties", "unevaluatedItems"))
         case "minContains" | "maxContains":
             return "contains" not in schema
         case "propertyNames" | "unevaluatedProperties" | "unevaluatedItems":
@@ -161,4 +199,4 @@ def _check_depth(value: Any, field: str) -> None:
 
 
 def _wrong(field: str, fact: str) -> RequestError:
-    return RequestError(f"{field}: {fact}", parameter=field)
+    return RequestError(f"{FIELD}.{field}: {fact}", parameter=FIELD)

@@ -7,7 +7,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from octavo.errors import RequestError
 
-FIELD = "grammar"
+FIELD = "structured_outputs"
 MAX_SIZE = 262_144  # characters
 MAX_NESTING = 256  # parentheses inside each other
 _LARK_RULE = re.compile(r"^\s*[?!]?[a-zA-Z_][\w\-]*(\[[^\]]*\]|\{[^}]*\}|\.-?\d+)*\s*:(?!:=)", re.MULTILINE)
@@ -48,4 +48,4 @@ def _nesting(text: str) -> int:
 
 
 def _wrong(fact: str) -> RequestError:
-    return RequestError(f"{FIELD}: {fact}", parameter=FIELD)
+    return RequestError(f"{FIELD}.grammar: {fact}", parameter=FIELD)

@@ -14,7 +14,7 @@ from octavo.grammar.json_schema import JsonOptions, json_rule
 from octavo.grammar.lark import literal, to_lark
 from octavo.grammar.regex import to_lark_regex
 
-FIELD = "structural_tag"
+FIELD = "structured_outputs"
 MAX_DEPTH = 64
 MAX_RULES = 20_000
 ANY = r"(.|\n)*"
@@ -72,7 +72,7 @@ class TagGrammar:
             return self._qwen_xml(tag, depth)
         if tag.get("style", "json") != "json":
             raise _wrong(f"unknown style {tag['style']!r:.60} of a json_schema; known: json, qwen_xml")
-        return self._rule(json_rule(_need(tag, "json_schema"), self._options, f"{FIELD}.json_schema"))
+        return self._rule(json_rule(_need(tag, "json_schema"), self._options, "structural_tag.json_schema"))
 
     def _regex(self, tag: dict[str, Any], depth: int) -> str:
         return self._rule(f"/{to_lark_regex(_text(tag, 'pattern'))}/")
@@ -313,4 +313,4 @@ def _list(tag: dict[str, Any], key: str) -> list[Any]:
 
 
 def _wrong(fact: str) -> RequestError:
-    return RequestError(f"{FIELD}: {fact}", parameter=FIELD)
+    return RequestError(f"{FIELD}.structural_tag: {fact}", parameter=FIELD)

@@ -59,8 +59,8 @@ class Thinking:
         """Before anything: tokens that begin a marker, or go on with one that the output has begun with."""
         if self.state is not ReasoningState.BEFORE:
             return []
-        seen = self._ids
-        markers = (*self.reasoning.starts, *self.reasoning.ends)
+        seen, reasoning = self._ids, self.reasoning
+        markers = reasoning.starts if reasoning.is_optional else [*reasoning.starts, *reasoning.ends]
         return [each.ids[len(seen)] for each in markers if len(each.ids) > len(seen) and each.ids[: len(seen)] == seen]
 
     @property

@@ -147,7 +147,7 @@ def test_f5_a_bad_or_very_deep_grammar_is_refused_at_once(scripted: Server, fiel
     assert scripted.lives()
 
 
-@pytest.mark.parametrize("pattern", [r"^a\!$", "(", "[", "(?<=x)y", "a{3,1}"])
+@pytest.mark.parametrize("pattern", ["(", "[", "(?<=x)y", "a{3,1}"])
 def test_f6_a_pattern_that_cannot_be_kept_is_never_ignored(scripted: Server, pattern: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
     given: dict[str, Any] = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}

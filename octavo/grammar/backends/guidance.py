@@ -20,6 +20,9 @@ SERIAL_ROWS = 8  # fewer masks than this are computed one after the other
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 # what the library says of a schema, and the keyword that it is about
 _ABOUT = (
+    (re.compile(r"Expected \w+ \w+ for '(\w+)'|Value for '(\w+)'"), ""),
+    (re.compile(r"patternProperty"), "patternProperties"),
+    (re.compile(r"metaschema|meta-schema"), "$schema"),
     (re.compile(r"oneOf constraints"), "oneOf"),
     (re.compile(r"Unknown format"), "format"),
     (re.compile(r"regex parse error|invalid regex|look-around"), "pattern"),
@@ -53,8 +56,10 @@ def refusal(grammar: Grammar, complaint: str) -> RequestError:
         fact = f"the keyword {keyword!r} at {path} is not supported"
         return RequestError(f"{where}: {fact}", f"leave it away; not supported: {', '.join(sorted(UNSUPPORTED))}", FIELD)
     for pattern, keyword in _ABOUT:
-        if pattern.search(complaint) and (place := find_keyword(grammar.schema, frozenset((keyword,)))) is not None:
-            return RequestError(f"{where}: {fact} (keyword {keyword!r}, the first of which is at {place[0]})", parameter=FIELD)
+        match = pattern.search(complaint)
+        name = keyword or (next(filter(None, match.groups()), "") if match is not None else "")
+        if match is not None and (place := find_keyword(grammar.schema, frozenset((name,)))) is not None:
+            return RequestError(f"{where}: {fact} (keyword {name!r}, the first of which is at {place[0]})", parameter=FIELD)
     return RequestError(f"{where}: {fact}", parameter=FIELD)
 
 
