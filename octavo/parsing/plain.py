@@ -238,6 +238,8 @@ class _Seeker:
         """Passes text up to a marker: what it is, the white space before it (not said), and the marker (not passed)."""
         while True:
             found = self._pattern.search(run.text, run.at) if self._pattern else None
+            if found and not run.has_ended and self._may_grow(run.text[found.start() :]):
+                found = None
             end = found.start() if found else len(run.text) if run.has_ended else len(run.text) - torn(run.text[run.at :], self._words)
             solid = run.text[run.at : end].rstrip(_SPACES)
             say(solid)
@@ -248,6 +250,10 @@ class _Seeker:
                 return (self._kinds[found[0]], blank, found[0]) if found else ("end", blank, "")
             run.trim()
             yield
+
+    def _may_grow(self, text: str) -> bool:
+        """Whether this may yet become a longer marker than the one that it is."""
+        return any(len(word) > len(text) and word.startswith(text) for word in self._words)
 
 
 def _without(blank: str, strips: str) -> str:

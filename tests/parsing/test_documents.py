@@ -141,7 +141,7 @@ def answers(draw: st.DrawFn, writer: Writer, has_tokens: bool) -> Answer:
 
     def prose() -> str:
         text = draw(texts(markers, 1)).strip()
-        if not has_tokens and any(marker in text for marker in ("[THINK]", "<think>", "</think>")):
+        if not has_tokens and any(marker in text for marker in ("[THINK]", "[/THINK]", "<think>", "</think>")):
             return "x"
         return text if text[:1] not in ("{", "[") else "x" + text
 
