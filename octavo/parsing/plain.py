@@ -1,7 +1,7 @@
 """Answers that are content, with thoughts and calls between their markers in it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from octavo.parsing.formats import ReasoningFormat, ToolFormat
@@ -24,8 +24,9 @@ class Plain:
         self._is_thinking, self._is_stripping = _at_start(thoughts, prompt_end)
         mark = run.alphabet.marker
         call_words = [mark(word) for word in calls.first_words] if calls else []
-        opens = [mark(word) for word in thoughts.opens] if thoughts else []
-        closes = [mark(word) for word in thoughts.closes] if thoughts else []
+        opens = _counting([mark(word) for word in thoughts.opens], thoughts.opens) if thoughts else []
+        self._opens = opens
+        closes = _counting([mark(word) for word in thoughts.closes], thoughts.closes) if thoughts else []
         ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
         in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
         bare = calls.bare if calls else ""
@@ -80,7 +81,7 @@ class Plain:
     def _pass_opening(self) -> Reading[None]:
         """Passes a marker that opens a thought which is open already."""
         assert self._thoughts is not None
-        for word in map(self._run.alphabet.marker, self._thoughts.opens):
+        for word in self._opens:
             start = self._run.at
             yield from self._run.blank()
             if not (yield from self._run.is_at_end()) and (yield from self._literal(word)):
@@ -254,6 +255,12 @@ class _Seeker:
     def _may_grow(self, text: str) -> bool:
         """Whether this may yet become a longer marker than the one that it is."""
         return any(len(word) > len(text) and word.startswith(text) for word in self._words)
+
+
+def _counting(marked: list[str], words: Sequence[str]) -> list[str]:
+    """The markers that count: where one of them has tokens, one without any is text."""
+    with_tokens = [word for word, spelling in zip(marked, words) if word != spelling]
+    return with_tokens or marked
 
 
 def _without(blank: str, strips: str) -> str:

@@ -13,6 +13,9 @@ from octavo.parsing.events import Arguments, Content, Event, Reasoning, Tool, To
 T = TypeVar("T")
 Reading = Generator[None, None, T]
 END = ""  # among the words that may follow: the end of the text
+# How a call that seems to have no end may be read: a whole call inside a value is quoted there; no, nothing is quoted; and its closing
+# markers may be missing.
+DOUBTS = QUOTES, NO_QUOTES, FORGOTTEN = range(3)
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
@@ -40,8 +43,9 @@ class Run:
         self.at = 0
         self.has_ended = False
         self.was_cut_off = False
-        self.is_lenient = False  # a second try: markers that a model forgot are forgiven
+        self.doubts = QUOTES
         self.is_quoting = False  # inside an argument: calls found there are text
+        self.is_unsure = False  # at a call whose first marker is missing: it begins only once it is whole
         self.is_doubtful = False  # inside a thought: calls found there count only if the answer ends with them
         self.num_calls = 0
         self._events: list[Event] = []
@@ -71,7 +75,7 @@ class Run:
     def start_call(self, name: str, call_id: str | None = None) -> None:
         self._events.append(ToolCall(self.num_calls, name, call_id))
         self.num_calls += 1
-        if not (self.whole_calls or self.is_lenient):
+        if not (self.whole_calls or self.doubts != QUOTES or self.is_unsure):
             self.commit()
 
     def argue(self, text: str) -> None:

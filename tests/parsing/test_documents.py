@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from octavo import plugins
 from octavo.parsing.events import Arguments, Content, Event, Piece, Reasoning, Tool, ToolCall, ToolEnd, join
 from octavo.parsing.machine import open_parser
 from tests.parsing.more_writers import MORE
@@ -222,6 +223,19 @@ def said(events: Sequence[Event]) -> tuple[str, str, list[tuple[str, Any]]]:
     )
 
 
+def quotes_calls(writer: Writer, answer: Answer) -> bool:
+    first_words = getattr(plugins.load("parsing.tools", writer.tool_format).FORMAT, "first_words", ())
+    return bool(writer.ends_of_values) and any(word in text for _, made in answer.calls for text in strings(made) for word in first_words)
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings(inner)
+
+
 def vocabulary(writer: Writer, has_tokens: bool) -> Markers:
     ids = {spelling: 1000 + index for index, spelling in enumerate(writer.tokens)} if has_tokens else {}
     return ids.get
@@ -236,7 +250,8 @@ def check_answer(writer: Writer, data: st.DataObject) -> None:
     assert said(whole) == (answer.reasoning, answer.before + answer.after, list(answer.calls))
     groups = data.draw(cuts(pieces), label="cuts")
     assert parse(writer, groups, markers) == whole
-    assert said(parse(writer, groups, markers, whole_calls=False)) == said(whole)
+    if not quotes_calls(writer, answer):  # in pieces a call that is quoted in another's value cannot be taken back
+        assert said(parse(writer, groups, markers, whole_calls=False)) == said(whole)
 
 
 def check_cut_off(writer: Writer, data: st.DataObject) -> None:
