@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from octavo.parsing.json_text import quoted
 from octavo.parsing.parts import Call, Outer
-from octavo.parsing.run import END, FORGOTTEN, QUOTES, Cut, Reading, Run
+from octavo.parsing.run import END, FORGOTTEN, MAX_ENDLESS, QUOTES, Cut, Reading, Run
 from octavo.parsing.values import as_json, property_schema
 
 _PLAIN_KEY = re.compile("[^<>\n\ud800-\udfff]*")
@@ -87,7 +87,7 @@ class Entries:
         """Reads a value and its closing marker."""
         start = scan = run.at
         while True:
-            found = self._next_marker(run, scan, _outer(call).first_words)
+            found = self._next_marker(run, scan, () if run.is_quoting else _outer(call).first_words)
             if found is None:
                 scan = max(scan, len(run.text) - self._longest(run, call))
                 yield from run.more()
@@ -154,7 +154,7 @@ class Entries:
 
     def _quoted_until(self, run: Run, call: Call, at: int, word: str) -> Reading[int | None]:
         """The end of a whole call that begins here, inside a value: it is text."""
-        if run.is_quoting or run.doubts != QUOTES or word not in _outer(call).first_words:
+        if run.doubts != QUOTES or word not in _outer(call).first_words or run.num_endless > MAX_ENDLESS:
             return None
         mark = run.mark()
         run.at = at
@@ -163,6 +163,7 @@ class Entries:
             is_call = yield from _outer(call).read(run)
             return run.at if is_call else None
         except Cut:
+            run.num_endless += 1
             return None
         finally:
             run.is_quoting = False

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from octavo.parsing.formats import ReasoningFormat, ToolFormat
-from octavo.parsing.run import Cut, Reading, Run, torn
+from octavo.parsing.run import MAX_ENDLESS, Cut, Reading, Run, torn
 
 _SPACES = " \t\r\n"
 _REST = re.compile("[ \t\r\n\ud800-\udfff]*")
@@ -191,6 +191,8 @@ class Plain:
         """
         run, calls = self._run, self._calls
         assert calls is not None
+        if run.num_endless > MAX_ENDLESS:
+            return False
         mark = run.mark()
         self._end_text(blank, in_thought)
         run.is_doubtful = in_thought or is_bare
@@ -207,6 +209,7 @@ class Plain:
                 run.at = len(run.text)
                 self._before = "call"
                 return True
+            run.num_endless += 1
         finally:
             run.is_doubtful = False
         if is_call:

@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple, TypeVar
 
 from octavo.parsing.alphabet import Alphabet
-from octavo.parsing.events import Arguments, Content, Event, Reasoning, Tool, ToolCall, ToolEnd
+from octavo.parsing.events import Arguments, Content, Event, Reasoning, Tool, ToolCall, ToolEnd, join
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
@@ -16,6 +16,7 @@ END = ""  # among the words that may follow: the end of the text
 # How a call that seems to have no end may be read: a whole call inside a value is quoted there; no, nothing is quoted; and its closing
 # markers may be missing.
 DOUBTS = QUOTES, NO_QUOTES, FORGOTTEN = range(3)
+MAX_ENDLESS = 32  # readings without an end are tried again at the next marker; after so many the rest is text
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
@@ -44,6 +45,7 @@ class Run:
         self.has_ended = False
         self.was_cut_off = False
         self.doubts = QUOTES
+        self.num_endless = 0  # readings that found no end
         self.is_quoting = False  # inside an argument: calls found there are text
         self.is_unsure = False  # at a call whose first marker is missing: it begins only once it is whole
         self.is_doubtful = False  # inside a thought: calls found there count only if the answer ends with them
@@ -58,9 +60,11 @@ class Run:
     def deliver(self) -> list[Event]:
         """The events that are certain; they are forgotten here."""
         limit = len(self._events) if self._limit is None else self._limit - self._num_given
+        if limit <= 0:
+            return []
         given, self._events = self._events[:limit], self._events[limit:]
         self._num_given += len(given)
-        return given
+        return join(given)
 
     def say(self, text: str) -> None:
         shown = self.alphabet.shown(text)
