@@ -1,11 +1,11 @@
 """Answers that are content, with thoughts and calls between their markers in it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from octavo.parsing.formats import ReasoningFormat, ToolFormat
-from octavo.parsing.run import Cut, Reading, Run, torn
+from octavo.parsing.run import MAX_ENDLESS, Cut, Reading, Run, torn
 
 _SPACES = " \t\r\n"
 _REST = re.compile("[ \t\r\n\ud800-\udfff]*")
@@ -24,8 +24,9 @@ class Plain:
         self._is_thinking, self._is_stripping = _at_start(thoughts, prompt_end)
         mark = run.alphabet.marker
         call_words = [mark(word) for word in calls.first_words] if calls else []
-        opens = [mark(word) for word in thoughts.opens] if thoughts else []
-        closes = [mark(word) for word in thoughts.closes] if thoughts else []
+        opens = _counting([mark(word) for word in thoughts.opens], thoughts.opens) if thoughts else []
+        self._opens = opens
+        closes = _counting([mark(word) for word in thoughts.closes], thoughts.closes) if thoughts else []
         ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
         in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
         bare = calls.bare if calls else ""
@@ -80,7 +81,7 @@ class Plain:
     def _pass_opening(self) -> Reading[None]:
         """Passes a marker that opens a thought which is open already."""
         assert self._thoughts is not None
-        for word in map(self._run.alphabet.marker, self._thoughts.opens):
+        for word in self._opens:
             start = self._run.at
             yield from self._run.blank()
             if not (yield from self._run.is_at_end()) and (yield from self._literal(word)):
@@ -190,6 +191,8 @@ class Plain:
         """
         run, calls = self._run, self._calls
         assert calls is not None
+        if run.num_endless > MAX_ENDLESS:
+            return False
         mark = run.mark()
         self._end_text(blank, in_thought)
         run.is_doubtful = in_thought or is_bare
@@ -206,6 +209,7 @@ class Plain:
                 run.at = len(run.text)
                 self._before = "call"
                 return True
+            run.num_endless += 1
         finally:
             run.is_doubtful = False
         if is_call:
@@ -238,6 +242,8 @@ class _Seeker:
         """Passes text up to a marker: what it is, the white space before it (not said), and the marker (not passed)."""
         while True:
             found = self._pattern.search(run.text, run.at) if self._pattern else None
+            if found and not run.has_ended and self._may_grow(run.text[found.start() :]):
+                found = None
             end = found.start() if found else len(run.text) if run.has_ended else len(run.text) - torn(run.text[run.at :], self._words)
             solid = run.text[run.at : end].rstrip(_SPACES)
             say(solid)
@@ -248,6 +254,16 @@ class _Seeker:
                 return (self._kinds[found[0]], blank, found[0]) if found else ("end", blank, "")
             run.trim()
             yield
+
+    def _may_grow(self, text: str) -> bool:
+        """Whether this may yet become a longer marker than the one that it is."""
+        return any(len(word) > len(text) and word.startswith(text) for word in self._words)
+
+
+def _counting(marked: list[str], words: Sequence[str]) -> list[str]:
+    """The markers that count: where one of them has tokens, one without any is text."""
+    with_tokens = [word for word, spelling in zip(marked, words) if word != spelling]
+    return with_tokens or marked
 
 
 def _without(blank: str, strips: str) -> str:

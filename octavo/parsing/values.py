@@ -54,11 +54,6 @@ def allowed_types(schema: Any, root: Any = None, depth: int = 0) -> frozenset[st
     return frozenset({"object"}) if "properties" in schema else frozenset({"array"}) if "items" in schema else frozenset()
 
 
-def is_text(schema: Any, root: Any = None) -> bool:
-    """Whether a value can only be a string, so that its text may go out before it is whole."""
-    return allowed_types(schema, root) == {"string"}
-
-
 def as_json(text: str, schema: Any, root: Any = None) -> str:
     """A bare value as JSON text of a type that its schema allows; a string where none fits.
 

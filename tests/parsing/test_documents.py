@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from octavo import plugins
 from octavo.parsing.events import Arguments, Content, Event, Piece, Reasoning, Tool, ToolCall, ToolEnd, join
 from octavo.parsing.machine import open_parser
 from tests.parsing.more_writers import MORE
@@ -89,10 +90,17 @@ def markup_of(writer: Writer) -> list[str]:
     return sorted({text for text in (*found, *writer.tokens) if text})
 
 
+def quoted_calls(writer: Writer) -> str:
+    """Whole calls, as a value may quote them."""
+    segments = writer.write(Answer(calls=[("get_time", {}), ("write_file", {"path": "p", "mode": 1})]))
+    return "".join(segment.text for segment in segments)
+
+
 def is_unambiguous(writer: Writer, text: str) -> bool:
     """Whether a raw value can be told from the markup after it. A format without escapes cannot write the others."""
     if not writer.ends_of_values:
         return True
+    text = text.replace(quoted_calls(writer), "x") if writer.quotes_whole_calls else text
     close, *following = writer.ends_of_values
     if not following:
         return close not in text
@@ -111,7 +119,7 @@ def texts(draw: st.DrawFn, markers: Sequence[str], min_size: int = 0) -> str:
 
 @st.composite
 def arguments(draw: st.DrawFn, writer: Writer, tool: Tool) -> dict[str, Any]:
-    markers = [*markup_of(writer), *COMMON_MARKERS]
+    markers = [*markup_of(writer), *COMMON_MARKERS, quoted_calls(writer)]
     value_texts = texts(markers).filter(lambda text: is_unambiguous(writer, text))
     scalars = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False) | value_texts
     keys = st.sampled_from(["a", "key", "B_2"])
@@ -141,7 +149,7 @@ def answers(draw: st.DrawFn, writer: Writer, has_tokens: bool) -> Answer:
 
     def prose() -> str:
         text = draw(texts(markers, 1)).strip()
-        if not has_tokens and any(marker in text for marker in ("[THINK]", "<think>", "</think>")):
+        if not has_tokens and any(marker in text for marker in ("[THINK]", "[/THINK]", "<think>", "</think>")):
             return "x"
         return text if text[:1] not in ("{", "[") else "x" + text
 
@@ -222,6 +230,19 @@ def said(events: Sequence[Event]) -> tuple[str, str, list[tuple[str, Any]]]:
     )
 
 
+def quotes_calls(writer: Writer, answer: Answer) -> bool:
+    first_words = getattr(plugins.load("parsing.tools", writer.tool_format).FORMAT, "first_words", ())
+    return bool(writer.ends_of_values) and any(word in text for _, made in answer.calls for text in strings(made) for word in first_words)
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings(inner)
+
+
 def vocabulary(writer: Writer, has_tokens: bool) -> Markers:
     ids = {spelling: 1000 + index for index, spelling in enumerate(writer.tokens)} if has_tokens else {}
     return ids.get
@@ -236,7 +257,8 @@ def check_answer(writer: Writer, data: st.DataObject) -> None:
     assert said(whole) == (answer.reasoning, answer.before + answer.after, list(answer.calls))
     groups = data.draw(cuts(pieces), label="cuts")
     assert parse(writer, groups, markers) == whole
-    assert said(parse(writer, groups, markers, whole_calls=False)) == said(whole)
+    if not quotes_calls(writer, answer):  # in pieces a call that is quoted in another's value cannot be taken back
+        assert said(parse(writer, groups, markers, whole_calls=False)) == said(whole)
 
 
 def check_cut_off(writer: Writer, data: st.DataObject) -> None:
@@ -249,7 +271,7 @@ def check_cut_off(writer: Writer, data: st.DataObject) -> None:
     kept = small[: data.draw(st.integers(0, len(small)))]
     whole = parse(writer, [kept], markers, cut_off=True)
     assert parse(writer, [[piece] for piece in kept], markers, cut_off=True) == whole
-    reasoning, content, calls = said(whole)
+    reasoning, _, calls = said(whole)
     assert answer.reasoning.startswith(reasoning.rstrip()) or not has_tokens
     assert calls == list(answer.calls)[: len(calls)]
 
@@ -298,7 +320,7 @@ def run(check: Callable[[Writer, st.DataObject], None], writer: Writer, num_exam
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_sample(name: str, check: Callable[[Writer, st.DataObject], None]) -> None:
-    run(check, ALL[name], 40)
+    run(check, ALL[name], 15)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ A new format gets a line in WRITERS and is then tested with all the others.
 import html
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -44,7 +44,8 @@ class Writer:
     """One format. write_calls: all calls of an answer; think, separator: around reasoning, and between content and a call.
 
     quotes: for raw values, the markup that ends one (whatever white space between), so that a value may not hold it.
-    has_text_and_calls, has_text_after: whether such answers can be written. can_write: whether an argument can.
+    has_text_and_calls, has_text_after: whether such answers can be written. quotes_whole_calls: whether a raw value may quote whole calls.
+    can_write: whether an argument can be written.
     """
 
     tool_format: str
@@ -57,8 +58,7 @@ class Writer:
     has_text_and_calls: bool = True
     has_text_after: bool = True
     write_answer: Callable[[Answer], Segments] | None = None
-    nulls_are_typed: bool = True
-    texts: tuple[str, ...] = field(default=())
+    quotes_whole_calls: bool = True
     can_write: Callable[[Any], bool] = lambda value: True
 
     def write(self, answer: Answer) -> Segments:
@@ -377,6 +377,7 @@ WRITERS = {
         "gemma4",
         ("<|channel>thought\n", "\n<channel|>"),
         ends_of_values=('<|"|>',),
+        quotes_whole_calls=False,
     ),
     "openai": Writer(
         "openai",

@@ -8,9 +8,11 @@ from octavo.parsing.formats import ToolFormat
 from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Name
 
+ENTRIES = Entries(open="<parameter=", key_end=">", close="</parameter>", end="</function>", wrap="\n", forgets_close=True)
+
 FORMAT = ToolFormat(
     open="<tool_call>",
-    call=("<function=", Name(until=">"), Entries(open="<parameter=", key_end=">", close="</parameter>", end="</function>", wrap="\n")),
+    call=("<function=", Name(until=">"), ENTRIES),
     close="</tool_call>",
     is_open_needed=False,
     tokens=("<tool_call>", "</tool_call>"),
