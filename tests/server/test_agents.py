@@ -113,15 +113,15 @@ SAID: dict[str, tuple[str, str]] = {
     "Design review": ("D", call_text("create_event", _EVENT)),
     "Save a note": ("E", call_text("save_note", _NOTE)),
     "What time is it": ("F", call_text("get_server_time", "{}")),
-    "Lisbon": ("G", call_text("get_weather", '{"city": "Lisbon"}')),
+    "Lisbon": ("<think>\n\n</think>\n\n", ""),  # a call that is forced, after a thought that the prompt closed
     "temp_c": ("H", "It is 18 degrees in Paris, and the sky is clear."),
     "9.11 or 9.9": ("I", _THOUGHT + call_text("record_answer", '{"answer": "9.9"}')),
 }
 
 
 def test_canitoolcall_s_probe_passes(tmp_path: Path) -> None:
-    scripts = {key: cut(text) for key, text in SAID.values()}
-    write(tmp_path, scripts | {" ": ['{"city": "Lisbon"}']}, context=4096)  # after a blank that a grammar forced
+    scripts = {key: cut(text) for key, text in SAID.values() if text}
+    write(tmp_path, scripts | {" ": ['{"city": "Lisbon"}']}, context=4096)  # a grammar writes the rest, up to a blank and from there on
     chosen = "".join(f"{{% if {words!r} in messages[-1].content %}}{key}{{% endif %}}" for words, (key, _) in SAID.items())
     template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ tools | tojson }}" + chosen
     server = RealServer(tmp_path, *SMALL, "--chat-template", template, "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
