@@ -16,7 +16,7 @@ from octavo.checkpoint.entry import Entry
 from octavo.checkpoint.index import Index
 from octavo.checkpoint.names import Expert, Located, Names, Part, Row, Skip, View, expand_experts
 from octavo.layers.stored import Stored
-from octavo.loading import gguf
+from octavo.ops import gguf_blocks
 from octavo.loading.account import Account, duplicates, missing, refuse
 from octavo.loading.files import FLOATS, Files
 from octavo.loading.views import Blocks, Joined, Lazy, Plain, Step, lazily
@@ -149,9 +149,9 @@ class Fill:
         """The tensor on disk. ValueError for a number format that no weight can be read from."""
         if entry.number_format in FLOATS:
             return Plain(self._files.plain(entry))
-        if self._index.kind == "gguf" and entry.number_format in gguf.FORMATS:
+        if self._index.kind == "gguf" and entry.number_format in gguf_blocks.FORMATS:
             return Blocks.of(self._files.raw(entry), entry.number_format, entry.shape)
-        known = gguf.FORMATS if self._index.kind == "gguf" else FLOATS
+        known = gguf_blocks.FORMATS if self._index.kind == "gguf" else FLOATS
         raise ValueError(f"{entry.name} is in {entry.number_format}, which is not read here (known: {', '.join(known)})")
 
     def _looked_for(self, path: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""Linear: out = x weight^T (+ bias). Products are summed in float32 or better; the sum is rounded once, to the output's dtype."""
+"""Linear: out = x weight^T (+ bias). Products are summed in float32 or better; the sum is rounded once, to the output's dtype.
+
+A weight that is not plain numbers is decoded, rounded to x's dtype, and multiplied as plain numbers would be.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,16 +9,24 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from octavo.ops import weights
+from octavo.ops.weights import Dense, Layout, Tensors
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a product when the model is finished. dtype: of x, weight and bias."""
+    """What is known of a product when the model is finished. dtype: of x and bias. layout: None = plain numbers of dtype."""
 
     in_features: int
     out_features: int
     dtype: torch.dtype
     out_dtype: torch.dtype | None = None  # None: dtype; float32 for logits
     has_bias: bool = False
+    layout: Layout | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        return self.layout is None or isinstance(self.layout, Dense)
 
     @property
     def result(self) -> torch.dtype:
@@ -25,7 +36,7 @@ class Facts:
 class Reference:
     """out [rows, out_features], x [rows, in_features] (rows of both may be strided), packed as `pack` made it, bias [out_features].
 
-    The packed weight of the reference is the weight itself, [out_features, in_features].
+    The packed weight of the reference is the weight itself: [out_features, in_features], or the tensors of its layout.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -36,10 +47,14 @@ class Reference:
         return None
 
     @staticmethod
-    def pack(weight: torch.Tensor, facts: Facts) -> torch.Tensor:
+    def pack(weight: torch.Tensor | Tensors, facts: Facts) -> torch.Tensor | Tensors:
         return weight
 
-    def __call__(self, out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __call__(self, out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | Tensors, bias: torch.Tensor | None = None) -> None:
+        if isinstance(weight, tuple):
+            facts = self.facts
+            assert facts.layout is not None
+            weight = weights.decode(facts.layout, weight, facts.out_features, facts.in_features).to(facts.dtype)
         if self.facts.result == self.facts.dtype:
             out.copy_(functional.linear(x, weight, bias))
             return

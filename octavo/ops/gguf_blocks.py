@@ -9,6 +9,11 @@ from collections.abc import Callable
 
 import torch
 
+from octavo.checkpoint import gguf
+
+# format -> (elements, bytes) of a block
+SIZES = {name: (elements, size_bytes) for name, elements, size_bytes in gguf.TYPES.values()}
+
 Widen = Callable[[torch.Tensor], torch.Tensor]
 
 
