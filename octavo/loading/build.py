@@ -20,13 +20,15 @@ from octavo.device.device import Device
 from octavo.errors import ConfigError, MemoryPlanError
 from octavo.layers.choices import Choices
 from octavo.layers.decoder import CausalLM
-from octavo.layers.stored import stored_parameters
+from octavo.layers.stored import Layer, stored_parameters
 from octavo.loading import dummy
 from octavo.loading.fill import Fill
 from octavo.loading.finish import Residence, finish, resident_bytes
+from octavo.loading.number_formats import NumberFormats
 from octavo.loading.quantize import quantize, scheme
 from octavo.loading.shard import shard
 from octavo.parallel.cut import Group
+from octavo.quant.format import Scheme, Source
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
@@ -64,7 +66,7 @@ def bare(config: Config, group: Group | None = None) -> CausalLM:
     with torch.device("meta"):
         model: CausalLM = module.Model(parsed)
     shard(model, group or _group(config))
-    quantize(model, scheme(config.model.quantization, model_dtype(config)), torch.device("meta"))
+    quantize(model, _scheme(config, model), torch.device("meta"))
     return model
 
 
@@ -86,12 +88,12 @@ def build(config: Config, device: Device, progress: Progress | None = None) -> B
     fill = _Dummy(config.model.seed) if config.model.load_format == "dummy" else _from_files(config, model, progress)
     weights_bytes = build_meta(config, device.kind).weights_bytes
     choices = _choices(config, device.kind, dry=False)
-    stored_as = scheme(config.model.quantization, model_dtype(config))
+    stored_as = _scheme(config, model)
     with fill:
         fill.check(stored_parameters(model))
         residence = Residence(_allocate(device, weights_bytes))
         for path, piece in pieces(model):
-            quantize(piece, stored_as, torch.device("cpu"))
+            quantize(piece, stored_as, torch.device("cpu"), path)
             fill.fill(stored_parameters(piece, path))
             finish(piece, choices)
             residence.move_in(piece)
@@ -102,13 +104,14 @@ def build(config: Config, device: Device, progress: Progress | None = None) -> B
 def pieces(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The parts of a model that are filled one at a time: whatever stands beside its layers, and each layer."""
     for name, child in model.named_children():
+        if isinstance(child, Layer):
+            yield name, child
+            continue
         for inner, part in child.named_children():
             if isinstance(part, nn.ModuleList):
                 yield from ((f"{name}.{inner}.{number}", layer) for number, layer in enumerate(part))
             else:
                 yield f"{name}.{inner}", part
-        if not list(child.children()):
-            yield name, child
 
 
 class _Dummy:
@@ -131,6 +134,16 @@ class _Dummy:
 
     def finish(self) -> None:
         """Nothing can be left over."""
+
+
+def _scheme(config: Config, model: CausalLM) -> Scheme:
+    """The scheme of the checkpoint's weights. Of a GGUF file its header tells the format of each."""
+    if config.model.load_format == "dummy":
+        return scheme(config.model.quantization, Source(model_dtype(config)))
+    if config.model.load_format == "gguf":
+        index = checkpoint_index.read(config.model.path)
+        return scheme("gguf", Source(model_dtype(config), number_format=NumberFormats(index, model.names)))
+    return scheme(config.model.quantization, Source(model_dtype(config), config.model.hf_config.get("quantization_config") or {}))
 
 
 def _from_files(config: Config, model: CausalLM, progress: Progress | None) -> Fill:

@@ -16,10 +16,10 @@ from octavo.checkpoint.entry import Entry
 from octavo.checkpoint.index import Index
 from octavo.checkpoint.names import Expert, Located, Names, Part, Row, Skip, View, expand_experts
 from octavo.layers.stored import Stored
-from octavo.ops import gguf_blocks
 from octavo.loading.account import Account, duplicates, missing, refuse
 from octavo.loading.files import FLOATS, Files
-from octavo.loading.views import Blocks, Joined, Lazy, Plain, Step, lazily
+from octavo.loading.views import Blocks, Bytes, Joined, Lazy, Plain, Step, lazily
+from octavo.ops import gguf_blocks
 
 Progress = Callable[[int, int], None]
 
@@ -70,12 +70,15 @@ class Fill:
         refuse(self._index.path, self._account.faults)
         with _Threads() as threads:
             for one, its in found:
-                assert its is not None
                 if one.path in self._filled:
                     raise ValueError(f"{one.path} was filled before")
+                self._filled.add(one.path)
+                if its is None:
+                    assert one.default is not None
+                    one.target.fill_(one.default)
+                    continue
                 lazy = its.lazy if one.cut is None else its.lazy.cut(one.cut.axis, one.cut.start, one.cut.length)
                 threads.run(lazy.steps(one.target))
-                self._filled.add(one.path)
                 self._note_progress(its)
         self._files.drop_pages()
 
@@ -105,12 +108,14 @@ class Fill:
             return self._found[stored.path]
         faults = self._account.faults
         try:
-            found = self._lookup(self._tables, stored.path, stored.shape[0] if stored.shape else 0)
+            found = self._lookup(self._tables, stored, stored.path)
         except ValueError as error:
             faults.append(f"{stored.path}: {error}")
             self._found[stored.path] = None
             return None
         self._found[stored.path] = found
+        if found is None and stored.default is not None:
+            return None
         if found is None:
             faults.append(missing(stored.path, self._looked_for(stored.path)))
             return None
@@ -120,39 +125,54 @@ class Fill:
             faults.append(f"{stored.path} has shape {list(found.lazy.shape)} in the checkpoint, {list(stored.shape)} in the model")
         return found
 
-    def _lookup(self, tables: Sequence[Names], name: str, num_experts: int) -> _Found | None:
+    def _lookup(self, tables: Sequence[Names], stored: Stored, name: str) -> _Found | None:
         """`name` through the tables, from the model's words down to the disk's. None if it is not there in any way."""
         if not tables:
             entry = self._index.entries.get(name)
-            return None if entry is None else _Found(self._open(entry), (_Use(name, (), entry.num_elements),))
+            return None if entry is None else _Found(self._open(entry, stored.number_format), (_Use(name, (), entry.num_elements),))
         for way in tables[0].candidates(name):
-            pieces = expand_experts(way, num_experts)
-            found = [self._piece(tables[1:], piece, num_experts) for piece in pieces]
+            pieces = expand_experts(way, stored.shape[0] if stored.shape else 0)
+            found = [self._piece(tables[1:], stored, piece) for piece in pieces]
             if pieces and all(found):
                 return _join(pieces, [one for one in found if one is not None])
         return None
 
-    def _piece(self, tables: Sequence[Names], piece: Located, num_experts: int) -> _Found | None:
-        below = self._lookup(tables, piece.disk, num_experts)
+    def _piece(self, tables: Sequence[Names], stored: Stored, piece: Located) -> _Found | None:
+        below = self._lookup(tables, stored, piece.disk)
         if below is None:
             return None
         lazy = below.lazy
         for view in piece.views:
+            if isinstance(lazy, Bytes) and not lazy.allows(view):
+                raise ValueError(f"{piece.disk} is stored in blocks, which {view} would tear")
             lazy = lazily(view, lazy)
-        count = prod(lazy.shape)
-        if len(below.uses) > 1 and count != prod(below.lazy.shape):
+        count, whole = prod(lazy.shape), prod(below.lazy.shape)
+        if len(below.uses) > 1 and count != whole:
             raise ValueError(f"{piece.disk} is joined from several tensors, and {piece.views} takes a part of it")
-        uses = below.uses if len(below.uses) > 1 else tuple(_Use(use.disk, (*use.views, *piece.views), count) for use in below.uses)
-        return _Found(lazy, uses)
+        # in elements, whatever the lazy tensor counts in
+        taken = [use.num_elements * count // max(1, whole) for use in below.uses]
+        uses = tuple(_Use(use.disk, (*use.views, *piece.views), number) for use, number in zip(below.uses, taken, strict=True))
+        return _Found(lazy, below.uses if len(below.uses) > 1 else uses)
 
-    def _open(self, entry: Entry) -> Lazy:
-        """The tensor on disk. ValueError for a number format that no weight can be read from."""
+    def _open(self, entry: Entry, number_format: str | None) -> Lazy:
+        """The tensor on disk; in `number_format`, as it is. ValueError for a number format that no weight can be read from."""
+        if number_format is not None:
+            if entry.number_format != number_format:
+                raise ValueError(f"{entry.name} is in {entry.number_format}, not in {number_format}")
+            return self._as_it_is(entry)
         if entry.number_format in FLOATS:
             return Plain(self._files.plain(entry))
         if self._index.kind == "gguf" and entry.number_format in gguf_blocks.FORMATS:
             return Blocks.of(self._files.raw(entry), entry.number_format, entry.shape)
         known = gguf_blocks.FORMATS if self._index.kind == "gguf" else FLOATS
         raise ValueError(f"{entry.name} is in {entry.number_format}, which is not read here (known: {', '.join(known)})")
+
+    def _as_it_is(self, entry: Entry) -> Lazy:
+        if self._index.kind == "gguf":
+            elements, size_bytes = gguf_blocks.SIZES[entry.number_format]
+            raw = self._files.raw(entry)
+            return Bytes(raw.view(*entry.shape[:-1], entry.shape[-1] // elements * size_bytes))
+        return Plain(self._files.as_it_is(entry))
 
     def _looked_for(self, path: str) -> list[str]:
         names = [path]

@@ -71,6 +71,19 @@ class Plain(Lazy):
         return self._tensor
 
 
+class Bytes(Plain):
+    """A GGUF tensor as it is: bytes stand in place of elements on the last axis, which no view may touch."""
+
+    def _cut(self, axis: int, start: int, size: int) -> Lazy:
+        return Bytes(self._tensor.narrow(axis, start, size))
+
+    def allows(self, view: View) -> bool:
+        """Whether a view leaves blocks whole."""
+        if isinstance(view, Split | Part | Interleave):
+            return view.axis < len(self.shape) - 1
+        return isinstance(view, Expert | RopePermutation)
+
+
 class Blocks(Lazy):
     """A GGUF tensor: rows of blocks. Cut along any axis without reading, along the last one only between blocks."""
 

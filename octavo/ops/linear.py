@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from octavo.ops import weights
+from octavo.ops import weights, weights_cases
 from octavo.ops.weights import Dense, Layout, Tensors
 
 
@@ -75,16 +75,27 @@ class Case:
         f = self.facts
         strides = f"-stride{self.stride},{self.out_stride}" if self.stride or self.out_stride else ""
         bias = "-bias" if f.has_bias else ""
-        return f"{self.rows}x{f.in_features}x{f.out_features}-{str(f.dtype)[6:]}-{str(f.result)[6:]}{bias}{strides}"
+        layout = "" if f.layout is None else f"-{weights_cases.name(f.layout)}"
+        return f"{self.rows}x{f.in_features}x{f.out_features}-{str(f.dtype)[6:]}-{str(f.result)[6:]}{bias}{strides}{layout}"
 
     def x(self) -> torch.Tensor:
         """[rows, stride]: a case uses the first in_features of each row."""
         return _normal((self.rows, max(self.stride, self.facts.in_features)), 1).to(self.facts.dtype)
 
-    def weight(self) -> torch.Tensor:
-        """[out_features, in_features], such that results are of magnitude 1."""
+    def weight(self) -> torch.Tensor | Tensors:
+        """[out_features, in_features] or the tensors of the layout, such that results are of magnitude 1."""
         f = self.facts
+        if f.layout is not None:
+            return weights_cases.random(f.layout, f.out_features, f.in_features)
         return _normal((f.out_features, f.in_features), 2).mul(f.in_features**-0.5).to(f.dtype)
+
+    def numbers(self) -> torch.Tensor:
+        """The weight's numbers, [out_features, in_features], rounded to the dtype."""
+        f, weight = self.facts, self.weight()
+        if isinstance(weight, torch.Tensor):
+            return weight
+        assert f.layout is not None
+        return weights.decode(f.layout, weight, f.out_features, f.in_features).to(f.dtype)
 
     def bias(self) -> torch.Tensor | None:
         return _normal((self.facts.out_features,), 3).to(self.facts.dtype) if self.facts.has_bias else None
@@ -112,3 +123,11 @@ def cases() -> Iterator[Case]:
     yield Case(Facts(in_features=32, out_features=19, dtype=float32, out_dtype=bfloat16), 9)
     yield Case(Facts(in_features=32, out_features=19, dtype=torch.float16), 3)
     yield Case(Facts(in_features=32, out_features=19, dtype=torch.float16, out_dtype=float32, has_bias=True), 3)
+    for layout in weights_cases.LAYOUTS:
+        step = weights_cases.step(layout)
+        for dtype in (float32, bfloat16):
+            yield Case(Facts(in_features=2 * step if step > 1 else 144, out_features=37, dtype=dtype, has_bias=True, layout=layout), 7)
+        yield Case(Facts(in_features=step if step > 1 else 97, out_features=19, dtype=bfloat16, out_dtype=float32, layout=layout), 1)
+    yield Case(Facts(in_features=96, out_features=50, dtype=bfloat16, layout=weights.Blocks("Q8_0")), 9, stride=110, out_stride=60)
+    yield Case(Facts(in_features=32, out_features=5, dtype=torch.float16, layout=weights.Blocks("Q8_0")), 2)
+    yield Case(Facts(in_features=32, out_features=5, dtype=float32, layout=weights.Blocks("Q8_0")), 0)

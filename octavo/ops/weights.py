@@ -1,4 +1,4 @@
-"""Weights: how the numbers of a weight [rows, columns] lie in memory, and which numbers they are. References and kernels read these layouts.
+"""Weights: how the numbers of a weight [rows, columns] lie in memory, and which numbers they are. Kernels read these layouts.
 
 A layout is plain data and part of an op's facts; the tensors it describes are handed over beside it, in the order that it names. Every
 number format of the disk is kept in one of three layouts: as plain numbers, as codes with scales, or as GGUF's blocks.
@@ -124,7 +124,7 @@ def decode(layout: Layout, tensors: Tensors, rows: int, columns: int) -> torch.T
     if isinstance(layout, Dense):
         return tensors[0].float()
     if isinstance(layout, Blocks):
-        elements, size_bytes = gguf_blocks.SIZES[layout.number_format]
+        _, size_bytes = gguf_blocks.SIZES[layout.number_format]
         return gguf_blocks.widen(tensors[0].reshape(-1, size_bytes), layout.number_format).view(rows, columns)
     named = dict(zip(layout.names, tensors, strict=True))
     group = named["groups"].long() if "groups" in named else torch.arange(columns) // (layout.group or columns)
@@ -139,6 +139,14 @@ def decode(layout: Layout, tensors: Tensors, rows: int, columns: int) -> torch.T
     if "row_scales" in named:
         numbers *= named["row_scales"][:, None]
     return numbers
+
+
+def select_rows(layout: Layout, tensors: Tensors, rows: torch.Tensor) -> Tensors:
+    """The weight of those rows alone, int64 [n], in the same layout."""
+    if not isinstance(layout, Coded):
+        return (tensors[0][rows],)
+    shared = ("scales", "zeros", "minimums", "groups") if layout.shares_scale_rows else ("groups",)
+    return tuple(tensor if name in shared else tensor[rows] for name, tensor in zip(layout.names, tensors, strict=True))
 
 
 def unpack_codes(packed: torch.Tensor, bits: int, columns: int) -> torch.Tensor:

@@ -1,26 +1,34 @@
-"""Unquantized: weights are stored in the model's own number format, as they are on disk."""
+"""Unquantized: weights are plain numbers on disk, kept in the model's own number format."""
+
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+
+from octavo.ops.weights import Dense, Layout, Tensors
+from octavo.quant import format as formats
+from octavo.quant.format import COLUMNS, ROWS, Field, Filled, Role
 
 
-class Scheme:
-    """Creates the stored parameters of a layer. Every scheme has these methods; this one needs no scales beside the weights."""
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Any plain floating-point format, converted to `dtype`."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    dtype: torch.dtype
 
-    def matrix(self, rows: int, columns: int, device: torch.device) -> nn.Parameter:
-        """Weights [rows, columns] of a product with an input of `columns`."""
-        return self._parameter((rows, columns), device)
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (Field("weight", (ROWS, COLUMNS), self.dtype),)
 
-    def matrices(self, count: int, rows: int, columns: int, device: torch.device) -> nn.Parameter:
-        """`count` matrices of one shape, one behind the other: the experts of a mixture."""
-        return self._parameter((count, rows, columns), device)
+    @property
+    def can_join(self) -> bool:
+        return True
 
-    def vector(self, size: int, device: torch.device) -> nn.Parameter:
-        """A norm's weight or a bias."""
-        return self._parameter((size,), device)
+    def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
+        return Dense(self.dtype), (filled.tensors["weight"],)
 
-    def _parameter(self, shape: tuple[int, ...], device: torch.device) -> nn.Parameter:
-        return nn.Parameter(torch.empty(shape, dtype=self.dtype, device=device), requires_grad=False)
+
+class Scheme(formats.Scheme):
+    stores_plain = True
+
+    def weight(self, path: str, role: Role) -> Format:
+        return Format(self.dtype)

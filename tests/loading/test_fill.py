@@ -219,6 +219,8 @@ class _Bad:
     """A place that cannot be written to: its rows are one row."""
 
     path, shape, cut = "a", (300, 1000), None
+    number_format = None
+    default = None
 
     @property
     def target(self) -> torch.Tensor:

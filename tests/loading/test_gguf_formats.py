@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from octavo.checkpoint import gguf as header
-from octavo.ops import gguf_blocks
 from octavo.loading.views import Blocks
+from octavo.ops import gguf_blocks
 
 HALVES_AT = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
 SIZES = {name: (elements, size) for name, elements, size in header.TYPES.values()}

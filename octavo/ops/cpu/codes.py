@@ -52,7 +52,7 @@ def spread_bits(lanes):
 
 @functools.cache
 def load_codes(code, lanes):
-    """load_codes(address, column) -> vector: the values of `lanes` codes of the row at `address`, from `column`, a multiple of lanes, on."""
+    """load_codes(address, column) -> vector: the values of `lanes` codes of the row at `address`, from `column`, a multiple of them."""
     bits, _ = weights.CODES[code]
     if bits not in (2, 4, 8):
         raise ValueError(f"codes of {bits} bits are read one at a time")

@@ -18,7 +18,7 @@ def addresses(layout, tensors):
 
 @functools.cache
 def row(layout, dtype):
-    """decode(arguments, first, row, columns, out): row `row` of the weight at arguments[first ..] to `columns` numbers of `dtype` at out."""
+    """decode(arguments, first, row, columns, out): row `row` of the weight at arguments[first ..] as `columns` numbers of `dtype`."""
     elements, size_bytes = gguf_blocks.SIZES[layout.number_format]
     size = vectors.SIZES[dtype]
     block = BLOCKS[layout.number_format](dtype, features.lanes(), size)

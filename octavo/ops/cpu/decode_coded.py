@@ -20,7 +20,7 @@ def addresses(layout, tensors):
 
 @functools.cache
 def row(layout, dtype):
-    """decode(arguments, first, row, columns, out): row `row` of the weight at arguments[first ..] to `columns` numbers of `dtype` at out."""
+    """decode(arguments, first, row, columns, out): row `row` of the weight at arguments[first ..] as `columns` numbers of `dtype`."""
     lanes, size = features.lanes(), vectors.SIZES[dtype]
     group, has_zeros, has_minimums = layout.group, layout.has_zeros, layout.has_minimums
     has_row_scales, shares, maps = layout.has_row_scales, layout.shares_scale_rows, layout.has_column_groups
@@ -90,4 +90,3 @@ def row(layout, dtype):
         by_one(a, first, row, whole, columns, out)
 
     return decode
-

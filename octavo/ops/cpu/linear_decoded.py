@@ -39,8 +39,8 @@ def build(layout, dtype, out_dtype, has_bias):
 
 
 def multiplied(layout, dtype, out_dtype, has_bias):
-    """multiply(arguments, first, scratch, x, x_stride, out, out_stride, bias, rows, start, count, depth): rows start .. start + count of the
-    weight at arguments[first ..] are decoded into the scratch and multiplied with all rows of x.
+    """multiply(arguments, first, scratch, x, x_stride, out, out_stride, bias, rows, start, count, depth): rows start .. start + count of
+    the weight at arguments[first ..] are decoded into the scratch and multiplied with all rows of x.
     """
     decode = decoder(layout).row(layout, dtype)
     most, wide = dot_tile.LARGEST[dot_tile.features.level()]
