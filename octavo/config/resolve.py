@@ -128,16 +128,25 @@ def decide_load_format(options: Options, found: Source) -> str:
 
 
 def decide_quantization(options: Options, hf_config: dict[str, Any]) -> str | None:
-    """None, as long as no scheme but the plain ones is built; a checkpoint in another one is refused by name."""
+    """The scheme's file in octavo/quant/schemes; None: plain numbers, or GGUF, whose header tells. Raises ConfigError for one that is
+    unknown, or that the checkpoint contradicts.
+    """
     stored = (hf_config.get("quantization_config") or {}).get("quant_method")
     wanted = options.quantization or stored
     if wanted in (None, "gguf"):
         return None
+    if stored is not None and options.quantization not in (None, stored):
+        raise ConfigError(
+            f"--quantization {options.quantization}, but the checkpoint is in {stored!r}", "leave --quantization out: the checkpoint tells"
+        )
+    name = plugins.file_name(str(wanted))
+    if name == "fp8" and stored is None:
+        raise ConfigError("--quantization fp8 needs a checkpoint in fp8", "use --quantization fp8_per_tensor to quantize while loading")
+    if name in plugins.names("quant.schemes"):
+        return name
     where = "the checkpoint's quantization_config" if options.quantization is None else "--quantization"
-    raise ConfigError(
-        f"{where} asks for {wanted!r}, a number format that this version of octavo does not read",
-        "use a checkpoint in bfloat16, float16, float32 or GGUF",
-    )
+    known = ", ".join(each for each in plugins.names("quant.schemes") if each != "unquantized")
+    raise ConfigError(f"{where} asks for {wanted!r}, a number format that octavo does not read", f"known: {known}")
 
 
 def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -> DeviceConfig:

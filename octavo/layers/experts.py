@@ -15,7 +15,7 @@ from octavo.ops.gated_activation import Facts as ActivationFacts
 from octavo.ops.moe_experts import Facts
 from octavo.parallel.cut import Cut
 from octavo.quant.format import Format, Scheme
-from octavo.quant.unquantized import Format as Plain
+from octavo.quant.schemes.unquantized import Format as Plain
 
 _CHUNK = 1024  # tokens taken at once, which bounds the scratch
 

@@ -39,6 +39,8 @@ class Weight(nn.Module):
         self.columns = pieces[0].shape[1]
         self.layout: Layout | None = None
         self._format = format
+        # here, so that a cut that cannot be is refused before anything is read
+        self._cuts = {field.name: [field.cut(piece.cut, piece.path) for piece in pieces] for field in format.fields}
         for field in format.fields:
             shapes = [field.shape(*piece.shape) for piece in pieces]
             axis = field.row_axis
@@ -67,7 +69,7 @@ class Weight(nn.Module):
                     f"{piece.path}.{field.name}",
                     field.shape(piece.rows, piece.columns),
                     place,
-                    field.cut(piece.cut, piece.path),
+                    self._cuts[field.name][number],
                     number_format=field.number_format,
                     default=field.default,
                 )

@@ -137,13 +137,13 @@ class _Dummy:
 
 
 def _scheme(config: Config, model: CausalLM) -> Scheme:
-    """The scheme of the checkpoint's weights. Of a GGUF file its header tells the format of each."""
+    """The scheme of the checkpoint's weights; its headers tell the number format of each, of which a GGUF file has its own."""
+    settings = config.model.hf_config.get("quantization_config") or {}
     if config.model.load_format == "dummy":
-        return scheme(config.model.quantization, Source(model_dtype(config)))
-    if config.model.load_format == "gguf":
-        index = checkpoint_index.read(config.model.path)
-        return scheme("gguf", Source(model_dtype(config), number_format=NumberFormats(index, model.names)))
-    return scheme(config.model.quantization, Source(model_dtype(config), config.model.hf_config.get("quantization_config") or {}))
+        return scheme(config.model.quantization, Source(model_dtype(config), settings))
+    found = NumberFormats(checkpoint_index.read(config.model.path), model.names)
+    name = "gguf" if config.model.load_format == "gguf" else config.model.quantization
+    return scheme(name, Source(model_dtype(config), settings, found))
 
 
 def _from_files(config: Config, model: CausalLM, progress: Progress | None) -> Fill:

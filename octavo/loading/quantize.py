@@ -12,7 +12,7 @@ from octavo.quant.format import Scheme, Source
 def scheme(name: str | None, source: Source) -> Scheme:
     """The scheme of a checkpoint. Raises UnsupportedModelError if there is none of that name."""
     try:
-        return plugins.load("quant", name or "unquantized").Scheme(source)  # type: ignore[no-any-return]
+        return plugins.load("quant.schemes", name or "unquantized").Scheme(source)  # type: ignore[no-any-return]
     except plugins.UnknownNameError as error:
         raise UnsupportedModelError(f"quantization {name!r} is not supported", error.hint) from error
 

@@ -16,7 +16,7 @@ from octavo.loading.quantize import quantize
 from octavo.loading.shard import shard
 from octavo.parallel.cut import Cut, Group, cut, even
 from octavo.quant.format import Source
-from octavo.quant.unquantized import Scheme
+from octavo.quant.schemes.unquantized import Scheme
 from tests.tolerances import ATOL, RTOL
 
 HIDDEN, TOKENS = 24, 5

@@ -8,8 +8,8 @@ from octavo.checkpoint.gguf import TYPES
 from octavo.ops import gguf_blocks
 from octavo.ops.weights import Blocks, Layout, Tensors
 from octavo.quant import format as formats
-from octavo.quant import unquantized
 from octavo.quant.format import ROWS, Axis, Field, Filled, Role, Source
+from octavo.quant.schemes import unquantized
 
 _BLOCKS = {name for name, elements, _ in TYPES.values() if elements > 1}
 

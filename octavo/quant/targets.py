@@ -1,0 +1,24 @@
+"""Targets: which of a model's weights a checkpoint's lists of names mean, in the several ways that tools write them."""
+
+import fnmatch
+import re
+from collections.abc import Iterable
+
+
+def names(path: str, entry: str) -> bool:
+    """Whether an entry of a list means the weight that is called `path`.
+
+    An entry is a path or the end or beginning of one, at dots (`lm_head`, `model.layers.0`); `re:` and an expression that matches from the
+    start on; or a pattern with * and ?. Sources: compressed-tensors' targets, transformers' modules_to_not_convert.
+    """
+    if entry.startswith("re:"):
+        return re.match(entry[3:], path) is not None
+    if any(mark in entry for mark in "*?["):
+        return fnmatch.fnmatchcase(path, entry)
+    entry = entry.removesuffix(".weight").removesuffix(".")
+    return path == entry or path.endswith("." + entry) or path.startswith(entry + ".") or f".{entry}." in path
+
+
+def named(path: str, entries: Iterable[str]) -> bool:
+    """Whether any entry does."""
+    return any(names(path, entry) for entry in entries)
