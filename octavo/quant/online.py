@@ -75,7 +75,7 @@ def fp8_per_block(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors
     if weight.is_meta:
         return layout, (_like(weight, torch.uint8), torch.empty(num_scale_rows, groups, device="meta"), of_row)
     wide = torch.nn.functional.pad(weight.abs().float(), (0, groups * FP8_BLOCK - columns)).view(rows, groups, FP8_BLOCK).amax(-1)
-    largest = torch.zeros(num_scale_rows, groups).index_reduce_(0, of_row.long(), wide, "amax")
+    largest = torch.zeros(num_scale_rows, groups).scatter_reduce_(0, of_row.long()[:, None].expand(rows, groups), wide, "amax")
     scales = _not_zero(largest / _FP8_LARGEST)
     column = torch.arange(columns) // FP8_BLOCK
     return layout, (_fp8(weight, lambda part: scales[of_row[part].long()][:, column]), scales, of_row)
