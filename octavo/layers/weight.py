@@ -42,7 +42,7 @@ class Weight(nn.Module):
         # here, so that a cut that cannot be is refused before anything is read
         self._cuts = {field.name: [field.cut(piece.cut, piece.path) for piece in pieces] for field in format.fields}
         for field in format.fields:
-            shapes = [field.shape(*piece.shape) for piece in pieces]
+            shapes = [field.shape(*piece.shape, piece.columns) for piece in pieces]
             axis = field.row_axis
             whole = (len(pieces), *shapes[0])
             if axis is not None:
@@ -60,14 +60,15 @@ class Weight(nn.Module):
             whole: torch.Tensor = getattr(self, _parameter(field.name))
             axis, start = field.row_axis, 0
             for number, piece in enumerate(self.pieces):
-                place = whole[number]
-                if axis is not None:
-                    extent = field.shape(*piece.shape)[axis]
+                if axis is None:
+                    place = whole[number]
+                else:
+                    extent = field.shape(*piece.shape, piece.columns)[axis]
                     place = whole.narrow(axis, start, extent)
                     start += extent
                 yield Stored(
                     f"{piece.path}.{field.name}",
-                    field.shape(piece.rows, piece.columns),
+                    field.shape(piece.rows, piece.columns, piece.columns),
                     place,
                     self._cuts[field.name][number],
                     number_format=field.number_format,

@@ -154,11 +154,11 @@ def unpack_codes(packed: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
     if bits == 8:
         return packed[:, :columns]
     if bits in (1, 2, 4):
-        shifts = torch.arange(0, 8, bits, dtype=torch.uint8)
+        shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
         return ((packed[:, :, None] >> shifts) & (2**bits - 1)).flatten(1)[:, :columns]
-    unpacked = (packed[:, :, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+    unpacked = (packed[:, :, None] >> torch.arange(8, dtype=torch.uint8, device=packed.device)) & 1
     one = unpacked.flatten(1)[:, : columns * bits].view(packed.shape[0], columns, bits)
-    return (one << torch.arange(bits, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)
+    return (one << torch.arange(bits, dtype=torch.uint8, device=packed.device)).sum(-1, dtype=torch.uint8)
 
 
 def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:

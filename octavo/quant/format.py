@@ -22,19 +22,19 @@ Role = Literal["linear", "embedding", "head", "expert", "router"]
 @dataclass(frozen=True, slots=True)
 class Axis:
     """An axis of a stored tensor. of: the axis of the weight that it follows, `unit` entries for each `per` positions there, the last run
-    rounded up; None: an axis of `size` entries of its own.
+    rounded up; "all columns": those of the whole weight, whichever of them a rank has; None: an axis of `size` entries of its own.
     """
 
-    of: Literal["rows", "columns"] | None
+    of: Literal["rows", "columns", "all columns"] | None
     per: int = 1
     unit: int = 1
     size: int = 1
 
-    def extent(self, rows: int, columns: int) -> int:
-        """Entries of this axis for a weight [rows, columns]."""
+    def extent(self, rows: int, columns: int, all_columns: int) -> int:
+        """Entries of this axis for a weight [rows, columns] that is a piece of one with all_columns."""
         if self.of is None:
             return self.size
-        return -(-(rows if self.of == "rows" else columns) // self.per) * self.unit
+        return -(-{"rows": rows, "columns": columns, "all columns": all_columns}[self.of] // self.per) * self.unit
 
 
 ROWS, COLUMNS = Axis("rows"), Axis("columns")
@@ -59,9 +59,9 @@ class Field:
         """The axis that follows the weight's rows."""
         return next((index for index, axis in enumerate(self.axes) if axis.of == "rows"), None)
 
-    def shape(self, rows: int, columns: int) -> tuple[int, ...]:
-        """Of the tensor of a weight [rows, columns]."""
-        return tuple(axis.extent(rows, columns) for axis in self.axes)
+    def shape(self, rows: int, columns: int, all_columns: int) -> tuple[int, ...]:
+        """Of the tensor of a weight [rows, columns] that is a piece of one with all_columns."""
+        return tuple(axis.extent(rows, columns, all_columns) for axis in self.axes)
 
     def cut(self, cut: Cut | None, path: str) -> Cut | None:
         """The cut of this tensor that belongs to a cut of the weight. Raises ConfigError where that falls inside a unit."""

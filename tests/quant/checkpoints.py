@@ -67,7 +67,7 @@ def write(folder: Path, encode: Encode, quantization: dict[str, Any] | None, mod
 
 def _save(folder: Path, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> Path:
     folder.mkdir(parents=True)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 

@@ -1,0 +1,62 @@
+"""AWQ: 4 bit integers in groups along the columns, packed eight to a word across the rows, in an order of their own.
+
+Source: the "gemm" version of AutoAWQ's checkpoints. number = (q - zero) * scale.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from octavo.errors import ConfigError
+from octavo.ops.weights import Coded, Layout, Tensors, pack_codes
+from octavo.quant import format as formats
+from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
+from octavo.quant.packed import nibbles
+from octavo.quant.scales import check_scales
+from octavo.quant.schemes import unquantized
+from octavo.quant.targets import named
+
+_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    group: int
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        words, groups = Axis("rows", 8), Axis("columns", self.group)
+        return (
+            Field("qweight", (COLUMNS, words), torch.int32, "I32"),
+            Field("qzeros", (groups, words), torch.int32, "I32"),
+            Field("scales", (groups, ROWS), torch.float16),
+        )
+
+    @property
+    def can_join(self) -> bool:
+        return True
+
+    def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
+        codes, zeros = (nibbles(filled.tensors[name], _ORDER).t() for name in ("qweight", "qzeros"))
+        scales = filled.tensors["scales"].t().contiguous()
+        check_scales(filled.path, scales)
+        return Coded(code="uint4", group=self.group, scale="float16", has_zeros=True), (pack_codes(codes, 4), scales, zeros.contiguous())
+
+
+class Scheme(formats.Scheme):
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        config = source.config
+        bits = config.get("bits", config.get("w_bit", 4))
+        version = str(config.get("version", "gemm")).lower()
+        if bits != 4 or version != "gemm":
+            raise ConfigError(f"awq with {bits} bits in version {version!r} is not read here", "octavo reads awq of 4 bits in version gemm")
+        if not config:
+            raise ConfigError("--quantization awq needs a checkpoint in awq", "to quantize while loading use --quantization int4")
+        self._group = int(config.get("group_size", config.get("q_group_size", 128)))
+        self._plain = list(config.get("modules_to_not_convert") or ())
+
+    def weight(self, path: str, role: Role) -> formats.Format:
+        if role in ("embedding", "head", "router") or named(path, self._plain):
+            return unquantized.Format(self.dtype)
+        return Format(self._group)

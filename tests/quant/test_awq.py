@@ -1,0 +1,60 @@
+"""AWQ checkpoints, packed here word by word as AutoAWQ's packer does it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from octavo.errors import ConfigError
+from octavo.loading.build import bare
+from tests.quant.checkpoints import check, check_cuts, configured, write
+
+GROUP = 32
+ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+CONFIG = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}
+
+
+def pack(values: torch.Tensor) -> torch.Tensor:
+    """Integers [n, m] as int32 [n, m / 8]."""
+    words = torch.zeros(values.shape[0], values.shape[1] // 8, dtype=torch.int64)
+    for column in range(words.shape[1]):
+        for place, number in enumerate(ORDER):
+            words[:, column] |= values[:, column * 8 + number].long() << (place * 4)
+    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+
+
+def encode(path: str, weight: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    rows, columns = weight.shape
+    groups = weight.view(rows, columns // GROUP, GROUP)
+    low, high = groups.amin(-1), groups.amax(-1)
+    scales = ((high - low) / 15).half()
+    zeros = (-low / scales.float()).round().clamp(0, 15)
+    codes = (groups / scales.float()[..., None] + zeros[..., None]).round().clamp(0, 15)
+    numbers = (codes - zeros[..., None]) * scales.float()[..., None]
+    stored = {"qweight": pack(codes.view(rows, columns).t()), "qzeros": pack(zeros.t()), "scales": scales.t()}
+    return stored, numbers.view(rows, columns)
+
+
+def test_numbers_and_logits(tmp_path: Path) -> None:
+    check(write(tmp_path, encode, CONFIG), "awq", num_coded=14)
+
+
+def test_cuts(tmp_path: Path) -> None:
+    check_cuts(write(tmp_path, encode, CONFIG), "awq")
+
+
+def test_experts(tmp_path: Path) -> None:
+    check(write(tmp_path, encode, CONFIG, "mixtral"), "awq")
+
+
+@pytest.mark.parametrize("changes", [{"bits": 8}, {"version": "gemv"}])
+def test_other_kinds_are_refused_by_name(tmp_path: Path, changes: dict[str, object]) -> None:
+    written = write(tmp_path, encode, CONFIG | changes)
+    with pytest.raises(ConfigError, match="octavo reads awq of 4 bits in version gemm"):
+        bare(configured(written.folder, "awq"))
+
+
+def test_a_plain_checkpoint_is_told_what_to_do(tmp_path: Path) -> None:
+    written = write(tmp_path, lambda path, weight: None, None)
+    with pytest.raises(ConfigError, match=r"needs a checkpoint in awq[\s\S]*--quantization int4"):
+        bare(configured(written.folder, "awq"))
