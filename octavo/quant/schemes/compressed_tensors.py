@@ -108,7 +108,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class FourBitFloat:
-    """`weight_packed`: E2M1, two to a byte, the first in the low half. NVFP4: E4M3 scales of 16 and one for the tensor, by which is divided.
+    """`weight_packed`: E2M1, two to a byte, the first in the low half. NVFP4: E4M3 scales of 16 and one for the tensor, which divides.
     MXFP4: powers of two for each 32.
     """
 
