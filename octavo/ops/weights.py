@@ -99,6 +99,8 @@ NF4 = (
     1.0,
 )
 FP4_E2M1 = (*_E2M1, *(-value for value in _E2M1))
+_E2M3 = (*(part / 8 for part in range(8)), *((1 + part / 8) * 2.0**power for power in range(3) for part in range(8)))
+FP6_E2M3 = (*_E2M3, *(-value for value in _E2M3))
 # bitsandbytes' own float of 4 bits: sign, two exponent bits and one of fraction, scaled to at most 1
 _FP4_BNB = (0.0, 0.0052083334, 0.6666667, 1.0, 0.33333334, 0.5, 0.16666667, 0.25)
 FP4_BNB = (*_FP4_BNB, *(-value for value in _FP4_BNB))
@@ -123,6 +125,7 @@ CODES: dict[str, tuple[int, str | torch.dtype | tuple[float, ...]]] = {
     "float8_e4m3": (8, torch.float8_e4m3fn),
     "float8_e5m2": (8, torch.float8_e5m2),
     "float4_e2m1": (4, FP4_E2M1),
+    "float6_e2m3": (6, FP6_E2M3),
     "nf4": (4, NF4),
     "fp4_bnb": (4, FP4_BNB),
 }

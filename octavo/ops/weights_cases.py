@@ -22,6 +22,8 @@ LAYOUTS: tuple[Layout, ...] = (
     Coded(code="float8_e4m3", group=32, scale="e8m0"),
     Coded(code="float4_e2m1", group=32, scale="e8m0"),
     Coded(code="float4_e2m1", group=16, scale="float8_e4m3", has_row_scales=True),
+    Coded(code="float6_e2m3", group=32, scale="e8m0"),
+    Coded(code="int7_offset", group=32, scale="bfloat16"),
     Coded(code="nf4", group=64),
     Coded(code="nf4", group=32, scale="nested", nested=4),
     *(Blocks(name) for name in _SCALES_AT),
