@@ -138,6 +138,23 @@ class Source:
     shape: Callable[[str], tuple[int, ...] | None] = lambda path: None
 
 
+_BYTES = {"I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "I64": torch.int64}
+
+
+def unused(source: Source, path: str, *names: str) -> tuple[Field, ...]:
+    """Fields for those of `names` that a checkpoint has beside a weight and that mean nothing here (scales of activations): they are read,
+    so that every tensor is accounted for.
+    """
+    found = []
+    for name in names:
+        number_format, shape = source.number_format(f"{path}.{name}"), source.shape(f"{path}.{name}")
+        if number_format is not None and shape is not None:
+            axes = tuple(Axis(None, size=size) for size in shape)
+            is_whole = number_format in _BYTES
+            found.append(Field(name, axes, _BYTES.get(number_format, torch.float32), number_format if is_whole else None))
+    return tuple(found)
+
+
 class Scheme:
     """The formats of a model's weights. Subclasses are `octavo/quant/<name>.py`: Scheme; they say the format of each weight."""
 

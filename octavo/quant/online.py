@@ -8,17 +8,20 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.ops.weights import Coded, Layout, Tensors, pack_codes
+from octavo.ops.weights import FP4_E2M1, NF4, Coded, Layout, Tensors, pack_codes, scale_values
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Field, Filled, Role, Source
 from octavo.quant.scales import scale_rows
 from octavo.quant.schemes import unquantized
+from octavo.quant.small_floats import MX_GROUP, NVFP4_GROUP
 from octavo.quant.targets import named
 
 Quantize = Callable[[Filled, torch.Tensor], tuple[Layout, Tensors]]
 _FP8_LARGEST = torch.finfo(torch.float8_e4m3fn).max
 FP8_BLOCK = 128
 INT4_GROUP = 32
+NF4_GROUP = 64
+_FP4_LARGEST = 6.0
 _ROWS_AT_ONCE = 1024
 
 
@@ -102,6 +105,68 @@ def int4_by_groups(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensor
     scales = _not_zero((whole.amax(-1) - minimums.float()) / 15).to(torch.bfloat16)
     codes = ((whole - minimums.float()[..., None]) / scales.float()[..., None]).round().clamp(0, 15).to(torch.uint8)
     return layout, (pack_codes(codes.view(rows, -1)[:, :columns], 4), scales, minimums)
+
+
+def mxfp8(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
+    """E4M3 with a power of two for each 32 numbers of a row: the least that keeps the largest in range."""
+    layout = Coded(code="float8_e4m3", group=MX_GROUP, scale="e8m0")
+    largest = _largest(weight, MX_GROUP)
+    if weight.is_meta:
+        return layout, (_like(weight, torch.uint8), torch.empty(largest.shape, dtype=torch.uint8, device="meta"))
+    exponents = _exponents(largest / _FP8_LARGEST)
+    column = torch.arange(weight.shape[1]) // MX_GROUP
+    return layout, (_fp8(weight, lambda rows: scale_values("e8m0", exponents[rows])[:, column]), exponents)
+
+
+def nvfp4(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
+    """E2M1 with an E4M3 scale for each 16 numbers of a row, and one for each part, so that the largest scale is the largest E4M3."""
+    layout = Coded(code="float4_e2m1", group=NVFP4_GROUP, scale="float8_e4m3", has_row_scales=True)
+    largest = _largest(weight, NVFP4_GROUP)
+    if weight.is_meta:
+        scales = torch.empty(largest.shape, dtype=torch.float8_e4m3fn, device="meta")
+        return layout, (pack_codes(_like(weight, torch.uint8), 4), scales, torch.empty(len(weight), device="meta"))
+    parts = torch.stack([part.amax() for part in largest.split(list(filled.rows))])
+    whole = filled.per_row(_not_zero(parts / (_FP4_LARGEST * _FP8_LARGEST)))
+    scales = (largest / (_FP4_LARGEST * whole[:, None])).clamp(2.0**-9, _FP8_LARGEST).to(torch.float8_e4m3fn)
+    column = torch.arange(weight.shape[1]) // NVFP4_GROUP
+    codes = _in_runs(weight, lambda rows: _nearest(weight[rows].float() / (scales[rows].float() * whole[rows, None])[:, column], FP4_E2M1))
+    return layout, (pack_codes(codes, 4), scales, whole)
+
+
+def nf4(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
+    """NF4 with a scale of 32 bits for each 64 numbers of a row, as bitsandbytes makes it without nested scales."""
+    layout = Coded(code="nf4", group=NF4_GROUP)
+    scales = _largest(weight, NF4_GROUP)
+    if weight.is_meta:
+        return layout, (pack_codes(_like(weight, torch.uint8), 4), scales)
+    column = torch.arange(weight.shape[1]) // NF4_GROUP
+    codes = _in_runs(weight, lambda rows: _nearest(weight[rows].float() * (1 / _not_zero(scales))[rows][:, column], NF4))
+    return layout, (pack_codes(codes, 4), scales)
+
+
+def _largest(weight: torch.Tensor, group: int) -> torch.Tensor:
+    """float32 [rows, groups]: the largest magnitude in each group of columns."""
+    rows, columns = weight.shape
+    groups = -(-columns // group)
+    if weight.is_meta:
+        return torch.empty(rows, groups, device="meta")
+    return torch.nn.functional.pad(weight.abs().float(), (0, groups * group - columns)).view(rows, groups, group).amax(-1)
+
+
+def _exponents(scales: torch.Tensor) -> torch.Tensor:
+    """uint8: the powers of two at or above scales, as bytes."""
+    mantissa, exponent = torch.frexp(scales)
+    return (exponent - (mantissa == 0.5).int() + 127).clamp(1, 254).to(torch.uint8)
+
+
+def _nearest(numbers: torch.Tensor, table: tuple[float, ...]) -> torch.Tensor:
+    """uint8: the place in a table of the value nearest to each number; halfway, the one with the even place (that of an even fraction)."""
+    values = torch.tensor(table).unique()
+    places = torch.tensor([table.index(float(value)) for value in values])
+    upper = torch.bucketize(numbers.contiguous(), values).clamp(1, len(values) - 1)
+    below, above = numbers - values[upper - 1], values[upper] - numbers
+    is_above = (above < below) | ((above == below) & (places[upper] % 2 == 0))
+    return places[torch.where(is_above, upper, upper - 1)].to(torch.uint8)
 
 
 def _fp8(weight: torch.Tensor, scales: Callable[[slice], torch.Tensor]) -> torch.Tensor:
