@@ -31,6 +31,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_content_format: str
     trust_special_tokens_in_content: bool
     disable_sliding_window: bool
+    quantization_config: dict[str, Any] = {}  # --quantization-config: how a plain checkpoint is quantized while it is loaded
 
 
 class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,9 @@ class Options:
     max_model_len: int | None = option(
         None, "largest context, prompt and output; 1k, 1K, 25.6k; auto or -1 = what fits", "Model", kind="int", parse=parse_length
     )
+    quantization_config: dict[str, Any] = option(
+        {}, "JSON: what quantizing while loading does by layer: linear, moe, targets, ignore, group_size", "Model", kind="json"
+    )
     seed: int = option(0, "seed of requests that bring none", "Model", kind="int")
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json", "Model", kind="json")
     trust_remote_code: bool = option(False, "accepted; octavo runs no code from checkpoints", "Model", kind="switch")

@@ -18,6 +18,18 @@ from octavo.errors import ConfigError, UnsupportedModelError
 
 Usage = Literal["llm", "server"]
 
+# what users may type for a quant_method that checkpoints call otherwise
+_ALSO_CALLED = {
+    "auto_awq": "awq",
+    "awq_marlin": "awq",
+    "auto_gptq": "gptq",
+    "gptq_marlin": "gptq",
+    "compressed_tensors": "compressed-tensors",
+    "gpt_oss_mxfp4": "mxfp4",
+    "modelopt_fp4": "modelopt",
+    "modelopt_mixed": "modelopt",
+    "modelopt_mxfp8": "modelopt",
+}
 CPU_UTILIZATION = 0.5
 GPU_UTILIZATION = 0.92
 CPU_BLOCK_SIZE = 32
@@ -87,6 +99,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         bos_token_id=hf_config.get("bos_token_id"),
         load_format=decide_load_format(options, found),
         quantization=decide_quantization(options, hf_config),
+        quantization_config=options.quantization_config,
         seed=options.seed,
         max_logprobs=options.max_logprobs,
         logprobs_mode=options.logprobs_mode,
@@ -132,10 +145,17 @@ def decide_quantization(options: Options, hf_config: dict[str, Any]) -> str | No
     unknown, or that the checkpoint contradicts.
     """
     stored = (hf_config.get("quantization_config") or {}).get("quant_method")
-    wanted = options.quantization or stored
+    if stored == "fp8" and str(hf_config.get("model_type")).startswith("deepseek_v4"):
+        stored = "deepseek_v4_fp8"  # one quant_method for two layouts
+    wanted = _ALSO_CALLED.get(options.quantization or "", options.quantization) or stored
+    if options.quantization_config:
+        if stored is not None:
+            fact = f"--quantization-config is for checkpoints that are quantized while loading, and this one is in {stored!r}"
+            raise ConfigError(fact, "leave it out: the checkpoint tells")
+        wanted = wanted or "online"
     if wanted in (None, "gguf"):
         return None
-    if stored is not None and options.quantization not in (None, stored):
+    if stored is not None and wanted != stored:
         raise ConfigError(
             f"--quantization {options.quantization}, but the checkpoint is in {stored!r}", "leave --quantization out: the checkpoint tells"
         )

@@ -138,7 +138,7 @@ class _Dummy:
 
 def _scheme(config: Config, model: CausalLM) -> Scheme:
     """The scheme of the checkpoint's weights; its headers tell the number format of each, of which a GGUF file has its own."""
-    settings = config.model.hf_config.get("quantization_config") or {}
+    settings = config.model.hf_config.get("quantization_config") or config.model.quantization_config
     if config.model.load_format == "dummy":
         return scheme(config.model.quantization, Source(model_dtype(config), settings))
     found = NumberFormats(checkpoint_index.read(config.model.path), model.names)

@@ -46,7 +46,7 @@ class Scheme(formats.Scheme):
             raise ConfigError(f"{path} has a pre_quant_scale (AWQ, SmoothQuant), which is not read here", _READ)
         extras = formats.unused(self._source, path, "input_scale")
         if algorithm in ("NVFP4", "W4A16_NVFP4"):
-            shape = self._source.shape(f"{path}.weight_scale_2") or ()
+            shape = (1,) if self._source.shape(f"{path}.weight_scale_2") == (1,) else ()
             return small_floats.NVFP4(weight_name="weight", whole_name="weight_scale_2", whole_shape=shape, divides=False, extras=extras)
         if algorithm in ("MXFP4", "W4A8_MXFP4_FP8"):
             return small_floats.MX(extras=extras)

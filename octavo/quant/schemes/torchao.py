@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.errors import ConfigError
+from octavo.errors import CheckpointError, ConfigError
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors
 from octavo.quant import eight_bit
 from octavo.quant import format as formats
@@ -64,9 +64,12 @@ class Scheme(formats.Scheme):
             return unquantized.Format(self.dtype)
         shape = self._source.shape(f"{path}.{_SCALE}")
         columns = self._source.shape(f"{path}.{_DATA}")
-        if scale is None or shape is None or columns is None or len(columns) != 2 or data not in ("I8", "U8", "F8_E4M3"):
-            kept = "scale_and_zero" if scale is None else f"qdata in {data}"
+        has_joined = self._source.number_format(f"{path}._weight_scale_and_zero") is not None
+        if has_joined or data not in ("I8", "U8", "F8_E4M3"):
+            kept = "scale_and_zero" if has_joined else f"qdata in {data}"
             raise ConfigError(f"{path} is in a layout of torchao for one kernel of a GPU ({kept})", _READ)
+        if scale is None or shape is None or columns is None or len(columns) != 2:
+            raise CheckpointError(f"{path}.{_SCALE} is missing, or {_DATA} is no matrix", "the files are not whole: fetch the model again")
         if self._source.number_format(f"{path}._weight_act_pre_scale") is not None:
             raise ConfigError(f"{path} has an act_pre_scale (AWQ, SmoothQuant), which is not read here", _READ)
         extras = formats.unused(self._source, path, "_weight_act_quant_scale", "_weight_act_quant_zero_point")
