@@ -5,7 +5,22 @@ import torch
 from octavo.ops import gguf_blocks, weights
 from octavo.ops.weights import Blocks, Coded, Dense, Layout, Tensors
 
-_SCALES_AT = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+# where a block has its float16 scales; MXFP4 has an exponent
+_SCALES_AT: dict[str, tuple[int, ...]] = {
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q8_0": (0,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+    "MXFP4": (),
+}
 
 # one of each kind of code, scale, zero and map, and every kind of block
 LAYOUTS: tuple[Layout, ...] = (
@@ -91,6 +106,8 @@ def _scales(scale: str, shape: tuple[int, int], width: float, generator: torch.G
 def _blocks(number_format: str, rows: int, columns: int, generator: torch.Generator) -> torch.Tensor:
     elements, size_bytes = gguf_blocks.SIZES[number_format]
     raw = torch.randint(0, 256, (rows * columns // elements, size_bytes), dtype=torch.uint8, generator=generator)
+    if number_format == "MXFP4":
+        raw[:, 0] = 127 + round(torch.tensor(columns**-0.5 / 3).log2().item())
     for at in _SCALES_AT[number_format]:
         raw[:, at : at + 2] = torch.rand(len(raw), 1, generator=generator).add(0.5).half().view(torch.uint8)
     largest = gguf_blocks.widen(raw[:64], number_format).abs().max()

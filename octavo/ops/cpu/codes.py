@@ -34,6 +34,23 @@ def load_bits(lanes, mask, signed=False):
 
 
 @functools.cache
+def look_up_nibbles(lanes, table):
+    """look_up_nibbles(address, shift) -> vector: `lanes` bytes, each shifted right by `shift` bits; the table's number at its low half."""
+
+    @intrinsic
+    def look_up(typing_context, address, shift):
+        def generate(context, b, s, args):
+            raw = b.load(at(b, args[0], ir.VectorType(i8, lanes)), align=1)
+            places = vectors.splat_value(b, b.trunc(args[1], i32), lanes)
+            wide = b.zext(raw, ir.VectorType(i32, lanes))
+            return _look_up(b, b.and_(b.lshr(wide, places), constant(i32, lanes, 15)), table)
+
+        return FloatVector(lanes)(types.int64, types.int64), generate
+
+    return look_up
+
+
+@functools.cache
 def spread_bits(lanes):
     """spread_bits(word, start) -> vector: bit start + lane of a 32 bit word, as 0 or 1."""
 
@@ -189,6 +206,19 @@ def half_value(b, address):
 def read_half(typing_context, address):
     """The float16 at an address."""
     return types.float32(types.int64), lambda context, b, s, args: half_value(b, args[0])
+
+
+@intrinsic
+def read_half_power(typing_context, address):
+    """2 ** (byte - 128) of the byte at an address; the two least are not normal numbers."""
+
+    def generate(context, b, s, args):
+        code = b.zext(b.load(at(b, args[0], i8), align=1), i32)
+        small = b.shl(i32(0x200000), code)
+        bits = b.select(b.icmp_signed("<", code, i32(2)), small, b.shl(b.sub(code, i32(1)), i32(23)))
+        return b.bitcast(bits, f32)
+
+    return types.float32(types.int64), generate
 
 
 @intrinsic

@@ -7,6 +7,7 @@ import functools
 
 from octavo.ops import gguf_blocks
 from octavo.ops.cpu import codes, compile, features, vectors
+from octavo.ops.gguf_blocks import IQ4, MXFP4
 
 NUM_ADDRESSES = 2  # the weight, bytes of a row
 
@@ -136,13 +137,102 @@ def _q6_k(dtype, lanes, size):
     return block
 
 
+def _q2_k(dtype, lanes, size):
+    """Two halves of 128, each four runs of 32 of two bits; a scale and a minimum for 16."""
+    load, store, splat = codes.load_bits(lanes, 3), vectors.store(dtype, lanes), vectors.splat(lanes)
+    single, read_half, read_byte = vectors.single, codes.read_half, codes.read_byte
+
+    @compile.inner
+    def block(source, out):
+        d, least = read_half(source + 80), read_half(source + 82)
+        for run in range(8):
+            lane = 0
+            while lane < 32:
+                both = read_byte(source + run * 2 + lane // 16)
+                factor, shift = splat(single(single(both & 15) * d)), splat(single(single(both >> 4) * least))
+                number = load(source + 16 + run // 4 * 32 + lane, run % 4 * 2)
+                store(out + (run * 32 + lane) * size, number * factor - shift)
+                lane += lanes
+
+    return block
+
+
+def _q3_k(dtype, lanes, size):
+    """As Q2_K, with third bits and 6 bit scales without minimums."""
+    load, third, store, splat = codes.load_bits(lanes, 3), codes.load_bits(lanes, 1), vectors.store(dtype, lanes), vectors.splat(lanes)
+    single, read_half, read_byte = vectors.single, codes.read_half, codes.read_byte
+
+    @compile.inner
+    def block(source, out):
+        d, four = read_half(source + 108), splat(single(4.0))
+        for run in range(8):
+            lane = 0
+            while lane < 32:
+                index = run * 2 + lane // 16
+                low = (read_byte(source + 96 + index % 8) >> (index // 8 * 4)) & 15
+                high = (read_byte(source + 104 + index % 4) >> (index // 4 * 2)) & 3
+                factor = splat(single(single((low | (high << 4)) - 32) * d))
+                number = load(source + 32 + run // 4 * 32 + lane, run % 4 * 2) + third(source + lane, run) * four - four
+                store(out + (run * 32 + lane) * size, number * factor)
+                lane += lanes
+
+    return block
+
+
+def _table(table, values_at, reads_power):
+    """IQ4_NL and MXFP4: a scale, 16 bytes of places in a table."""
+
+    def build(dtype, lanes, size):
+        load, store, splat = codes.look_up_nibbles(lanes, table), vectors.store(dtype, lanes), vectors.splat(lanes)
+        read = codes.read_half_power if reads_power else codes.read_half
+
+        @compile.inner
+        def block(source, out):
+            scale = splat(read(source))
+            for half in range(2):
+                lane = 0
+                while lane < 16:
+                    store(out + (half * 16 + lane) * size, load(source + values_at + lane, half * 4) * scale)
+                    lane += lanes
+
+        return block
+
+    return build
+
+
+def _iq4_xs(dtype, lanes, size):
+    """Eight sub-blocks of 32 with 6 bit scales."""
+    load, store, splat = codes.look_up_nibbles(lanes, IQ4), vectors.store(dtype, lanes), vectors.splat(lanes)
+    single, read_half, read_byte = vectors.single, codes.read_half, codes.read_byte
+
+    @compile.inner
+    def block(source, out):
+        d = read_half(source)
+        for sub in range(8):
+            low = (read_byte(source + 4 + sub // 2) >> (sub % 2 * 4)) & 15
+            high = (read_byte(source + 2 + sub // 4) >> (sub % 4 * 2)) & 3
+            factor = splat(single(single((low | (high << 4)) - 32) * d))
+            for half in range(2):
+                lane = 0
+                while lane < 16:
+                    store(out + (sub * 32 + half * 16 + lane) * size, load(source + 8 + sub * 16 + lane, half * 4) * factor)
+                    lane += lanes
+
+    return block
+
+
 BLOCKS = {
     "Q4_0": _nibbles(0, 2, 8.0, False),
     "Q4_1": _nibbles(0, 4, 0.0, True),
     "Q5_0": _nibbles(2, 6, 16.0, False),
     "Q5_1": _nibbles(4, 8, 0.0, True),
     "Q8_0": _q8_0,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
     "Q4_K": _k(False),
     "Q5_K": _k(True),
     "Q6_K": _q6_k,
+    "IQ4_NL": _table(IQ4, 2, False),
+    "IQ4_XS": _iq4_xs,
+    "MXFP4": _table(MXFP4, 1, True),
 }
