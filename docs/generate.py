@@ -51,7 +51,13 @@ def models_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page}
+def formats_page() -> str:
+    from docs.formats import formats_page  # reads weights, which the other pages need not wait for
+
+    return formats_page()
+
+
+PAGES = {"options.md": options_page, "sampling.md": sampling_page, "models.md": models_page, "formats.md": formats_page}
 
 
 def main() -> int:

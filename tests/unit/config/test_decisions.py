@@ -119,8 +119,27 @@ def test_default_utilization_is_half_or_most_of_what_is_free(available: int, uti
 
 
 def test_quantization_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="'awq'"):
-        resolve.decide_quantization(Options(quantization="awq"), {})
-    with pytest.raises(ConfigError, match="quantization_config asks for 'fp8'"):
-        resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "fp8"}})
+    with pytest.raises(ConfigError, match="--quantization asks for 'int3'"):
+        resolve.decide_quantization(Options(quantization="int3"), {})
+    with pytest.raises(ConfigError, match="quantization_config asks for 'quark'"):
+        resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "quark"}})
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored", "model_type", "scheme"),
+    [
+        (None, "compressed-tensors", "llama", "compressed_tensors"),
+        ("gptq_marlin", "gptq", "llama", "gptq"),
+        ("modelopt_fp4", "modelopt", "llama", "modelopt"),
+        ("gpt_oss_mxfp4", "mxfp4", "gpt_oss", "mxfp4"),
+        (None, "fp8", "deepseek_v4", "deepseek_v4_fp8"),
+        (None, "fp8", "deepseek_v3", "fp8"),
+        ("nvfp4", None, "llama", "nvfp4"),
+    ],
+)
+def test_quantization_is_what_the_checkpoint_says_by_the_names_that_users_type(
+    typed: str | None, stored: str | None, model_type: str, scheme: str
+) -> None:
+    config = {"model_type": model_type} | ({"quantization_config": {"quant_method": stored}} if stored else {})
+    assert resolve.decide_quantization(Options(quantization=typed), config) == scheme
     assert resolve.decide_quantization(Options(), {}) is None
