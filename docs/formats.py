@@ -15,6 +15,7 @@ from octavo.quant.format import Filled, Format, Source
 from tests.quant.oracles import PATH, Written, cases
 
 SIDE = 4096  # of the weight whose bytes are counted
+_BLOCKS = {name for name, (count, _) in gguf_blocks.SIZES.items() if count > 1 and name in gguf_blocks.FORMATS}
 _PACKED_HERE = "its specification, bit by bit in {}"
 # what a test packs itself: name, scheme, quantization_config, what its headers say, the test
 _OWN: tuple[tuple[str, str, dict[str, Any], dict[str, str], str], ...] = (
@@ -81,7 +82,7 @@ def formats_page() -> str:
         *(f"| `{name}` | {_number(_online_bytes(made))} |" for name, made in online.BY_NAME.items()),
         "",
         "Not read, and refused by name: what torch.save pickled, torchao's layouts for one kernel of a GPU, sparse compressed-tensors,",
-        "checkpoints that scale activations before a weight (`pre_quant_scale`), and quantized caches that a checkpoint asks for.",
+        "checkpoints that scale activations before a weight (`pre_quant_scale`), and caches of other formats than 8 bit floats and nvfp4.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -155,6 +155,17 @@ def unused(source: Source, path: str, *names: str) -> tuple[Field, ...]:
     return tuple(found)
 
 
+def refuse_cache(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a cache that a checkpoint is calibrated for and octavo has not: its scales belong to attention, not here."""
+    scheme, algorithm = config.get("kv_cache_scheme"), config.get("kv_cache_quant_algo")
+    is_fp8 = isinstance(scheme, Mapping) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8)
+    hint = "octavo knows caches of 8 bit floats and of nvfp4 from checkpoints"
+    if scheme and not is_fp8:
+        raise ConfigError(f"quantization_config: kv_cache_scheme {scheme!r} is not read here", hint)
+    if str(algorithm or "FP8").upper() not in ("FP8", "NVFP4", "NONE"):
+        raise ConfigError(f"quantization_config: kv_cache_quant_algo {algorithm!r} is not read here", hint)
+
+
 class Scheme:
     """The formats of a model's weights. Subclasses are `octavo/quant/<name>.py`: Scheme; they say the format of each weight."""
 

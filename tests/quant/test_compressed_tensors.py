@@ -90,7 +90,7 @@ def test_experts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("kv_cache_scheme", {"num_bits": 8, "type": "float"}),
+        ("kv_cache_scheme", {"num_bits": 8, "type": "int"}),
         ("sparsity_config", {"format": "sparse-24-bitmask"}),
         ("transform_config", {"config_groups": {"u": {"type": "hadamard"}}}),
         ("moe_sparsity_config", {"method": "prune"}),

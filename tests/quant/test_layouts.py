@@ -112,7 +112,7 @@ def test_modelopt_excludes_by_patterns(tmp_path: Path, excluded: list[str]) -> N
     [
         ({"quant_algo": "NVFP4_SVD"}, "NVFP4_SVD"),
         ({"quant_algo": "W4A16_AWQ"}, "W4A16_AWQ"),
-        ({"kv_cache_quant_algo": "FP8"}, "kv_cache_quant_algo"),
+        ({"kv_cache_quant_algo": "INT8"}, "kv_cache_quant_algo"),
     ],
 )
 def test_modelopt_refuses_by_name(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

@@ -159,12 +159,12 @@ class Scheme(formats.Scheme):
     @staticmethod
     def _refuse_what_is_not_read(config: Mapping[str, Any]) -> None:
         """Keys that change what weights mean, or what else is quantized."""
+        formats.refuse_cache(config)
         sparsity = config.get("sparsity_config") or {}
         wrong = {
             "sparsity_config": sparsity.get("format", "dense") != "dense",
             "transform_config": bool((config.get("transform_config") or {}).get("config_groups")),
             "moe_sparsity_config": bool(config.get("moe_sparsity_config")),
-            "kv_cache_scheme": bool(config.get("kv_cache_scheme")),
             "quantization_status": config.get("quantization_status") not in (None, "compressed") and config.get("format") != "dense",
         }
         for key, is_wrong in wrong.items():

@@ -33,9 +33,7 @@ class Scheme(formats.Scheme):
         self._source = source
         self._plain = [*(self._config.get("exclude_modules") or ()), *(self._config.get("ignore") or ())]
         self._layers: Mapping[str, Any] = self._config.get("quantized_layers") or {}
-        for key in ("kv_cache_quant_algo", "kv_cache_scheme"):
-            if self._config.get(key):
-                raise ConfigError(f"quantization_config: {key} {self._config[key]!r} is not read here", "octavo chooses the cache's format")
+        formats.refuse_cache(self._config)
 
     def weight(self, path: str, role: Role) -> formats.Format:
         is_plain = role in ("embedding", "head", "router") and self._source.number_format(f"{path}.weight_scale") is None
