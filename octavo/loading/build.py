@@ -78,6 +78,11 @@ def build_meta(config: Config, device_kind: str = "cpu") -> Built:
     return Built(model, choices.told(), resident_bytes(model))
 
 
+def build_kernels(config: Config, device_kind: str = "cpu") -> None:
+    """Make the implementations that the model will run with, and with them their kernels. Nothing is read and nothing computed."""
+    finish(bare(config), _choices(config, device_kind, dry=False))
+
+
 def build(config: Config, device: Device, progress: Progress | None = None) -> Built:
     """The model with its weights, ready to run on `device`.
 
