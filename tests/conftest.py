@@ -1,6 +1,8 @@
-"""Fixtures that several rooms share: the small real model, fetched once."""
+"""Fixtures that several rooms share: the small real model, fetched once, and a log that no test leaves configured."""
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as in our own processes; read when torch loads
@@ -28,3 +30,19 @@ def smollm2(smollm2_gguf: Path) -> Path:
     if folder is not None and (folder / "SmolLM2-135M-Instruct" / "config.json").exists():
         return folder / "SmolLM2-135M-Instruct"
     return smollm2_gguf
+
+
+_NAMES = ("octavo", "octavo.server.access_log", "py.warnings", "uvicorn", "uvicorn.error", "uvicorn.access")
+_LOGGERS = [logging.getLogger(name) for name in _NAMES]
+_AS_FOUND = [(logger, list(logger.handlers), logger.level, logger.propagate) for logger in _LOGGERS]
+
+
+@pytest.fixture(autouse=True)
+def log_as_found() -> Iterator[None]:
+    """What a test lets a command or a server configure, in this process, is undone: the next test may count what is logged."""
+    yield
+    logging.captureWarnings(False)
+    for logger, handlers, level, propagates in _AS_FOUND:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+        logger.propagate = propagates

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from octavo.config.overlay import overlay
 from octavo.errors import ConfigError
 
 _PYTHON = {"True": True, "False": False, "None": None}
@@ -39,7 +40,7 @@ def fold_dotted(words: list[str], find: Callable[[str], str]) -> list[str]:
         whole = json_or_text(value if equals else rest[i + 1])
         i += 1 if equals else 2
         if isinstance(whole, dict):
-            merged[flag] = merge(whole, merged[flag])
+            merged[flag] = overlay(whole, merged[flag])
     return kept + [word for flag, value in merged.items() for word in (flag, json.dumps(value))]
 
 
@@ -100,12 +101,3 @@ def json_or_text(value: str) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return _PYTHON.get(value, value)
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` laid over `base`, dictionaries key by key."""
-    result = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merge(result[key], value) if both else value
-    return result

@@ -17,6 +17,7 @@ from octavo.config.lengths import decide_max_model_len, derived_max_model_len
 from octavo.config.machine import MachineFacts, affinity, look, parse_cores
 from octavo.config.observability import decide_log, decide_observability
 from octavo.config.options import Options, check
+from octavo.config.overlay import overlay
 from octavo.errors import ConfigError, UnsupportedModelError
 
 Usage = Literal["llm", "server"]
@@ -163,7 +164,7 @@ def override(stored: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
     The base and the share of a head that is rotated stay, unless they are given too.
     """
-    result = _merged(stored, over)
+    result = overlay(stored, over)
     given = over.get("rope_parameters") or over.get("rope_scaling")
     if not isinstance(given, dict) or not (given.get("rope_type") or given.get("type")):
         return result
@@ -404,15 +405,6 @@ def _vocabulary(hf_config: dict[str, Any]) -> int:
     return size
 
 
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` laid over `base`, dictionaries key by key."""
-    result = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = _merged(result[key], value) if both else value
-    return result
-
-
 def _generation_config(options: Options, own: dict[str, Any]) -> dict[str, Any]:
     if options.generation_config == "auto":
         base = own
@@ -426,7 +418,7 @@ def _generation_config(options: Options, own: dict[str, Any]) -> dict[str, Any]:
                 f"--generation-config: there is no {path}", "pass auto, vllm, or a folder that holds a generation_config.json"
             )
         base = json.loads(path.read_text())
-    return _merged(base, options.override_generation_config)
+    return overlay(base, options.override_generation_config)
 
 
 def _template_text(given: str | None) -> str | None:

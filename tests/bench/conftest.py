@@ -1,4 +1,4 @@
-"""The script model behind a real server, and a stub server that misbehaves, once a session."""
+"""The script model once a session; behind a real server, and a stub server that misbehaves, once a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def tokenizer(script_folder: Path) -> Tokenizer:
     return Tokenizer.from_folder(script_folder)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(script_folder: Path) -> Iterator[RealServer]:
     server = RealServer(script_folder, *SMALL)
     try:

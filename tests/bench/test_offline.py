@@ -1,9 +1,7 @@
 """octavo bench throughput, latency and startup, over the script model; the first two with the engine in this process."""
 
 import json
-import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +12,9 @@ SMALL = ("--dtype", "float32", "--max-num-seqs", "4", "--max-num-batched-tokens"
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The engine's threads, and its log's set-up, end with the test."""
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's threads end with the test."""
     monkeypatch.setenv("OCTAVO_ENABLE_V1_MULTIPROCESSING", "0")
-    log = logging.getLogger("octavo")
-    before = (log.handlers[:], log.level, log.propagate)
-    yield
-    log.handlers[:], log.level, log.propagate = before
 
 
 @pytest.mark.usefixtures("in_process")

@@ -1,4 +1,4 @@
-"""Two servers that the report tests share, once a session; a test leaves them as it found them."""
+"""Two servers that the report tests share, once a file; a test leaves them as it found them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def scripted_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scripted(scripted_model: Path) -> Iterator[Server]:
     """`octavo serve` over it."""
     with serving(scripted_model, *SMALL, "--enable-prompt-tokens-details") as server:
@@ -41,7 +41,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def numbers(random_model: Path) -> Iterator[Server]:
     """`octavo serve` over it, by one who trusts it; a step takes a whole prompt."""
     words = ("--enable-prompt-tokens-details", "--trust-remote-code", "--max-num-batched-tokens", str(CONTEXT))

@@ -1,4 +1,4 @@
-"""The tiny tokenizer, once a session; a real server, once a file; and one whose figures are watched, once a session."""
+"""The tiny tokenizer, once a session; a real server, and one whose figures are watched, once a file each."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ MAX_SEQS = 4
 QUEUE = 2
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def collector() -> Iterator[OverHttp]:
     """Where the watched server sends its traces."""
     found = OverHttp()
@@ -39,7 +39,7 @@ def collector() -> Iterator[OverHttp]:
     found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def metered_server(tmp_path_factory: pytest.TempPathFactory, collector: OverHttp) -> Iterator[RealServer]:
     """A pool of 39 blocks, of which four long answers need more; places for four and a queue of two; a log of JSON lines."""
     words = ("--dtype", "float32", "--max-num-seqs", str(MAX_SEQS), "--max-num-batched-tokens", "32", "--max-model-len", "1024")

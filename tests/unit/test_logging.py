@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,6 @@ from octavo.errors import ConfigError
 from octavo.logging import LogSettings
 
 FORGED = "name\nINFO 01-01 00:00:00 [core] all is well\r\x1b[2K\u2028end"
-
-
-@pytest.fixture(autouse=True)
-def undisturbed() -> Iterator[None]:
-    """What a test configures is undone."""
-    names = ("octavo", "py.warnings", "uvicorn")
-    before = [(standard.getLogger(n), list(standard.getLogger(n).handlers), standard.getLogger(n).propagate) for n in names]
-    level = standard.getLogger("octavo").level
-    yield
-    standard.captureWarnings(False)
-    for logger, handlers, propagates in before:
-        logger.handlers[:] = handlers
-        logger.propagate = propagates
-    standard.getLogger("octavo").setLevel(level)
 
 
 def lines(monkeypatch: pytest.MonkeyPatch, settings: LogSettings, level: str = "INFO", stream: str = "stderr") -> Any:
