@@ -1,13 +1,16 @@
 """Online: a plain checkpoint is quantized while it is loaded, piece by piece, so that the plain weights are never there as a whole.
 
-`--quantization fp8_per_tensor` and so on name these; the checkpoint needs nothing of its own. Activations stay in the model's format.
+`--quantization fp8_per_tensor` and so on name these; the checkpoint needs nothing of its own. Activations stay in the model's format,
+except where a scheme says how they are coded.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
+from octavo.ops.linear import Activation
 from octavo.ops.weights import Coded, Layout, Tensors, pack_codes
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Field, Filled, Role, Source
@@ -28,6 +31,7 @@ class Format:
 
     dtype: torch.dtype
     quantize: Quantize
+    activation: Activation | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -46,6 +50,7 @@ class Scheme(formats.Scheme):
 
     stores_plain = True
     quantize: Quantize
+    activation: ClassVar[Activation | None] = None
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -54,7 +59,7 @@ class Scheme(formats.Scheme):
     def weight(self, path: str, role: Role) -> formats.Format:
         if role in ("embedding", "head", "router") or named(path, self._plain):
             return unquantized.Format(self.dtype)
-        return Format(self.dtype, type(self).quantize)
+        return Format(self.dtype, type(self).quantize, self.activation)
 
 
 def fp8_per_tensor(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
