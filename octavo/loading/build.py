@@ -143,7 +143,7 @@ def _scheme(config: Config, model: CausalLM) -> Scheme:
         return scheme(config.model.quantization, Source(model_dtype(config), settings))
     found = NumberFormats(checkpoint_index.read(config.model.path), model.names)
     name = "gguf" if config.model.load_format == "gguf" else config.model.quantization
-    return scheme(name, Source(model_dtype(config), settings, found))
+    return scheme(name, Source(model_dtype(config), settings, found, found.shape))
 
 
 def _from_files(config: Config, model: CausalLM, progress: Progress | None) -> Fill:

@@ -5,6 +5,18 @@ import re
 from collections.abc import Iterable
 
 
+# what engines call layers that they run as one, and some tools write into their lists
+FUSED = {
+    "q_proj": "qkv_proj",
+    "k_proj": "qkv_proj",
+    "v_proj": "qkv_proj",
+    "gate_proj": "gate_up_proj",
+    "up_proj": "gate_up_proj",
+    "w1": "w13",
+    "w3": "w13",
+}
+
+
 def names(path: str, entry: str) -> bool:
     """Whether an entry of a list means the weight that is called `path`.
 
@@ -20,5 +32,7 @@ def names(path: str, entry: str) -> bool:
 
 
 def named(path: str, entries: Iterable[str]) -> bool:
-    """Whether any entry does."""
-    return any(names(path, entry) for entry in entries)
+    """Whether any entry does, by the weight's own name or by that of the layer that it is fused into."""
+    parent, _, last = path.rpartition(".")
+    fused = FUSED.get(last)
+    return any(names(path, entry) or (fused is not None and names(f"{parent}.{fused}", entry)) for entry in entries)
