@@ -112,9 +112,7 @@ def test_int8_products_are_near_those_of_the_numbers(activation: linear.Activati
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_coded_row_has_the_bits_it_has_in_any_batch(dtype: torch.dtype, activation: linear.Activation) -> None:
     cls = implementation("linear", "cpu.linear_int8")
-    facts = linear.Facts(
-        in_features=259, out_features=53, dtype=dtype, out_dtype=torch.float32, layout=linear.INT8, activation=activation
-    )
+    facts = linear.Facts(in_features=259, out_features=53, dtype=dtype, out_dtype=torch.float32, layout=linear.INT8, activation=activation)
     case = linear.Case(facts, 30)
     alone = torch.cat([run(cls, case, slice(r, r + 1)) for r in range(30)])
     for rows in (1, 2, 3, 7, 8, 9, 17, 30):

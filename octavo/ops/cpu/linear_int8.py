@@ -27,9 +27,7 @@ def build(dtype, out_dtype, has_bias):
             first = unit % num_panels
             last = min(num_panels, first + end - unit)
             count = min(block, rows - row)
-            product(
-                x + row * x_stride, x_stride, weight, scales, out + row * out_stride, out_stride, bias, count, n, steps, first, last
-            )
+            product(x + row * x_stride, x_stride, weight, scales, out + row * out_stride, out_stride, bias, count, n, steps, first, last)
             unit += last - first
 
     return units
