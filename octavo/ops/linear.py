@@ -3,9 +3,11 @@
 A weight that is not plain numbers is decoded, rounded to x's dtype, and multiplied as plain numbers would be; except where the activation
 is int8 too. Then the arithmetic is exact but for these roundings, each in float32:
 
-    scale[t]    "int8_token": max |x[t]| / 127, and 1 where that is 0; "int8_static": the weight's input scale
-    q[t, k]     x[t, k] / scale[t], rounded to the nearest integer, ties to even, at least -128 and at most 127
-    out[t, n]   the sum over k of q[t, k] * code[n, k], as an integer, rounded to float32, * (scale[t] * weight scale[n]), + bias[n]
+    group       "int8_group": each 64 columns of a row of x; "int8_token", "int8_static": all of them
+    scale[t, g] max |x[t, group g]| / 127, and 1 where that is 0; "int8_static": the weight's input scale
+    q[t, k]     x[t, k] / scale[t, g], rounded to the nearest integer, ties to even, at least -128 and at most 127
+    sum[t, n]   over the groups, from 0: + (the sum over k of q[t, k] * code[n, k], as an integer, rounded to float32) * scale[t, g]
+    out[t, n]   sum[t, n] * weight scale[n], + bias[n]
 
 A row of x with a number that is not finite gives nan. Every implementation has these very bits.
 """
@@ -20,7 +22,8 @@ from torch.nn import functional
 from octavo.ops import weights, weights_cases
 from octavo.ops.weights import Coded, Dense, Layout, Tensors
 
-Activation = Literal["int8_token", "int8_static"]
+Activation = Literal["int8_group", "int8_token", "int8_static"]
+INT8_GROUP = 64  # columns that share a scale with "int8_group"
 INT8 = Coded(code="int8", group=0)  # the layout of weights that are multiplied with int8 activations
 MOST_INT8_FEATURES = 1 << 17  # products of bytes that an int32 can add up
 
@@ -84,16 +87,19 @@ class Reference:
     def _multiply_int8(self, out: torch.Tensor, x: torch.Tensor, weight: Tensors, bias: torch.Tensor | None) -> None:
         codes, weight_scales, *input_scale = weight
         wide = x.float()
-        if input_scale:
-            scales = input_scale[0].expand(len(wide), 1)
-        else:
-            scales = wide.abs().amax(1, keepdim=True) / 127
-            scales = torch.where(scales == 0, 1, scales)
-        quantized = (wide / scales).round().clamp(-128, 127)
-        scales = torch.where(wide.isfinite().all(1, keepdim=True), scales, float("nan"))
+        total = torch.zeros(len(wide), len(codes))
         # float64 holds every such sum of integers exactly
-        sums = quantized.nan_to_num(0).double() @ codes.view(torch.int8).double().t()
-        results = sums.float() * (scales * weight_scales.view(1, -1))
+        exact = codes.view(torch.int8).double()
+        group = INT8_GROUP if self.facts.activation == "int8_group" else self.facts.in_features
+        for start in range(0, self.facts.in_features, group):
+            columns = slice(start, start + group)
+            part = wide[:, columns]
+            scales = input_scale[0] if input_scale else part.abs().amax(1, keepdim=True) / 127
+            scales = torch.where(scales == 0, 1, scales)
+            quantized = (part / scales).round().clamp(-128, 127).nan_to_num(0)
+            scales = torch.where(part.isfinite().all(1, keepdim=True), scales, float("nan"))
+            total += (quantized.double() @ exact[:, columns].t()).float() * scales
+        results = total * weight_scales.view(1, -1)
         out.copy_(results if bias is None else results + bias.float())
 
 
@@ -168,12 +174,12 @@ def cases() -> Iterator[Case]:
     yield Case(Facts(in_features=96, out_features=50, dtype=bfloat16, layout=weights.Blocks("Q8_0")), 9, stride=110, out_stride=60)
     yield Case(Facts(in_features=32, out_features=5, dtype=torch.float16, layout=weights.Blocks("Q8_0")), 2)
     yield Case(Facts(in_features=32, out_features=5, dtype=float32, layout=weights.Blocks("Q8_0")), 0)
-    activations: tuple[Activation, ...] = ("int8_token", "int8_static")
+    activations: tuple[Activation, ...] = ("int8_group", "int8_token", "int8_static")
     for activation in activations:
         for dtype in (float32, bfloat16):
             for rows in (1, 2, 3, 4, 5, 7, 8, 9, 33):
                 yield Case(_int8(64, 80, dtype, activation), rows)
-            for width, depth in ((1, 2), (15, 6), (17, 30), (31, 8), (48, 576), (49, 3), (100, 1), (33, 65)):
+            for width, depth in ((1, 2), (15, 6), (17, 30), (48, 576), (49, 3), (100, 1), (33, 65), (31, 130)):
                 yield Case(_int8(depth, width, dtype, activation, has_bias=width % 2 == 1), 11)
             yield Case(_int8(40, 70, dtype, activation, has_bias=True), 6, stride=57, out_stride=75)
         yield Case(_int8(41, 70, bfloat16, activation), 300, stride=41, out_stride=200)

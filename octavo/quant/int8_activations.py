@@ -1,4 +1,4 @@
-"""int8 activations: int8 weights of a checkpoint whose products have inputs in int8 too, by token or by a scale that the checkpoint has.
+"""int8 activations: int8 weights of a checkpoint whose products have inputs in int8 too, with scales by token, or from the checkpoint.
 
 octavo/ops/linear.py states the arithmetic. Each part of a fused layer keeps the input scale that it has on disk.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from octavo.errors import CheckpointError, ConfigError
-from octavo.ops.linear import INT8, Activation
+from octavo.ops.linear import INT8, INT8_GROUP, Activation
 from octavo.ops.weights import Coded, Layout, Tensors, scale_values
 from octavo.quant import format as formats
 from octavo.quant.format import Axis, Field, Filled
@@ -28,20 +28,20 @@ class Format:
     @property
     def fields(self) -> tuple[Field, ...]:
         stored = self.weight.fields
-        if self.activation == "int8_token" or any(field.name == self.input_scale for field in stored):
+        if self.activation != "int8_static" or any(field.name == self.input_scale for field in stored):
             return stored
         return (*stored, Field(self.input_scale, (Axis(None),), torch.float32))
 
     @property
     def can_join(self) -> bool:
-        return self.weight.can_join and self.activation == "int8_token"
+        return self.weight.can_join and self.activation != "int8_static"
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         layout, (codes, scales) = self.weight.finish(filled)
         assert isinstance(layout, Coded)
         assert (layout.code, layout.group) == (INT8.code, INT8.group)
         tensors = (codes, scale_values(layout.scale, scales).contiguous())
-        if self.activation == "int8_token":
+        if self.activation != "int8_static":
             return INT8, tensors
         scale = filled.tensors[self.input_scale].reshape(-1)
         check_scales(filled.path, scale)
@@ -66,10 +66,12 @@ def of_config(path: str, settings: Mapping[str, Any]) -> Activation | None:
         )
     if (strategy, is_dynamic) == ("token", True):
         return "int8_token"
+    if (strategy, is_dynamic) == ("group", True) and settings.get("group_size") == INT8_GROUP:
+        return "int8_group"
     if (strategy, is_dynamic) == ("tensor", False):
         return "int8_static"
     raise ConfigError(
         f"quantization_config: {path} has {'dynamic' if is_dynamic else 'static'} int8 activations by {strategy}, "
         "which octavo does not multiply with",
-        "octavo does dynamic ones by token, whose bits do not depend on the batch, and static ones by tensor",
+        f"octavo does dynamic ones by token or by groups of {INT8_GROUP}, whose bits do not depend on the batch, and static ones by tensor",
     )

@@ -4,7 +4,6 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-
 # what engines call layers that they run as one, and some tools write into their lists
 FUSED = {
     "q_proj": "qkv_proj",

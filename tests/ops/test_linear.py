@@ -83,7 +83,7 @@ def test_a_row_times_a_coded_weight_has_the_bits_it_has_in_any_batch(dtype: torc
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_int8_activations_of_zeros_and_of_what_is_not_finite(dtype: torch.dtype) -> None:
     """A row of zeros gives the bias; one with a number that is not finite gives nan, and no other row does."""
-    facts = linear.Facts(in_features=70, out_features=53, dtype=dtype, has_bias=True, layout=linear.INT8, activation="int8_token")
+    facts = linear.Facts(in_features=70, out_features=53, dtype=dtype, has_bias=True, layout=linear.INT8, activation="int8_group")
     case = linear.Case(facts, 6)
     x, bias = case.x(), case.bias()
     assert bias is not None
@@ -99,7 +99,7 @@ def test_int8_activations_of_zeros_and_of_what_is_not_finite(dtype: torch.dtype)
             assert out[[0, 1, 5]].isfinite().all(), name
 
 
-@pytest.mark.parametrize("activation", ["int8_token", "int8_static"])
+@pytest.mark.parametrize("activation", ["int8_group", "int8_token", "int8_static"])
 def test_int8_products_are_near_those_of_the_numbers(activation: linear.Activation) -> None:
     facts = linear.Facts(in_features=576, out_features=53, dtype=torch.float32, layout=linear.INT8, activation=activation)
     case = linear.Case(facts, 9)
@@ -108,7 +108,7 @@ def test_int8_products_are_near_those_of_the_numbers(activation: linear.Activati
     assert ((near - wanted).norm() / wanted.norm()) < 0.015
 
 
-@pytest.mark.parametrize("activation", ["int8_token", "int8_static"])
+@pytest.mark.parametrize("activation", ["int8_group", "int8_token", "int8_static"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_coded_row_has_the_bits_it_has_in_any_batch(dtype: torch.dtype, activation: linear.Activation) -> None:
     cls = implementation("linear", "cpu.linear_int8")

@@ -46,6 +46,7 @@ def settings(weights_by: str = "channel", **activations: Any) -> dict[str, Any]:
 
 
 DYNAMIC = settings()
+GROUPED = settings(strategy="group", group_size=64)
 STATIC = settings() | {
     "config_groups": {
         "group_0": settings(dynamic=False)["config_groups"]["group_0"]
@@ -54,7 +55,7 @@ STATIC = settings() | {
 }
 
 
-def transformers_logits(written: Written) -> torch.Tensor:
+def transformers_logits(written: Written, group: int) -> torch.Tensor:
     """Of transformers' model of the same numbers, with the inputs of its linear layers rounded to steps by a hook, in plain torch."""
     model = transformers.AutoModelForCausalLM.from_pretrained(written.plain, dtype=torch.float32).eval()
     stored = load_file(written.folder / "model.safetensors")
@@ -63,8 +64,9 @@ def transformers_logits(written: Written) -> torch.Tensor:
         static = stored.get(f"{path}.input_scale")
 
         def hook(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-            scale = inputs[0].abs().amax(-1, keepdim=True) / 127 if static is None else static
-            return ((inputs[0] / scale).round().clamp(-128, 127) * scale,)
+            x = inputs[0].unflatten(-1, (-1, group)) if group else inputs[0]
+            scale = x.abs().amax(-1, keepdim=True) / 127 if static is None else static
+            return (((x / scale).round().clamp(-128, 127) * scale).view(inputs[0].shape),)
 
         return hook
 
@@ -76,14 +78,14 @@ def transformers_logits(written: Written) -> torch.Tensor:
     return logits
 
 
-def check(written: Written, scheme: str) -> None:
+def check(written: Written, scheme: str, group: int) -> None:
     """Numbers bit for bit; logits those of transformers with rounded inputs; alone = in a batch; planned = loaded bytes."""
     slow = Driver(configured(written.folder, scheme, mode="reference"))
     coded = weights_of(slow.model)
     assert len(coded) == 14
     for path, numbers in coded.items():
         assert torch.equal(numbers, written.numbers[path].float()), path
-    exact = transformers_logits(written)
+    exact = transformers_logits(written, group)
     for dtype in ("float32", "bfloat16"):
         ours = Driver(configured(written.folder, scheme, dtype))
         assert "cpu.linear_int8" in ours.built.choices["linear"]
@@ -99,18 +101,19 @@ def check(written: Written, scheme: str) -> None:
 
 @pytest.mark.parametrize(
     ("encoder", "config"),
-    [(encode, DYNAMIC), (encode_static, STATIC), (encode_tensor, settings("tensor"))],
-    ids=["token", "static", "tensor"],
+    [(encode, DYNAMIC), (encode, GROUPED), (encode_static, STATIC), (encode_tensor, settings("tensor"))],
+    ids=["token", "group", "static", "tensor"],
 )
 def test_checkpoints_of_compressed_tensors(tmp_path: Path, encoder: Any, config: dict[str, Any]) -> None:
     written = write(tmp_path, encoder, config)
-    check(written, "compressed_tensors")
+    check(written, "compressed_tensors", 64 if config is GROUPED else 0)
     check_cuts(written, "compressed_tensors")
 
 
-def test_a_plain_checkpoint_gives_what_the_written_one_does(tmp_path: Path) -> None:
-    written = write(tmp_path, encode, DYNAMIC)
-    ours, stored = Driver(configured(tmp_path / "source", "int8")), Driver(configured(written.folder, "compressed_tensors"))
+@pytest.mark.parametrize(("scheme", "config"), [("int8", GROUPED), ("int8_token", DYNAMIC)])
+def test_a_plain_checkpoint_gives_what_the_written_one_does(tmp_path: Path, scheme: str, config: dict[str, Any]) -> None:
+    written = write(tmp_path, encode, config)
+    ours, stored = Driver(configured(tmp_path / "source", scheme)), Driver(configured(written.folder, "compressed_tensors"))
     logits = ours.step([(ours.sequence(), TOKENS)])[0]
     assert torch.equal(logits, stored.step([(stored.sequence(), TOKENS)])[0])
 

@@ -1,4 +1,4 @@
-"""Rows of int8: activations coded row by row, each with its scale and its sum in front, as the int8 tile reads them."""
+"""Rows of int8: activations coded row by row, group by group, each with its scale and its sum in front, as the int8 tile reads them."""
 
 import functools
 
@@ -10,19 +10,26 @@ from numba.extending import intrinsic
 from octavo.ops.cpu import compile, features, vectors
 from octavo.ops.cpu.vectors import FloatVector, at, constant, i8, i32
 
-HEAD_BYTES = 8  # of a row: float32 scale, int32 -128 * sum of the codes; then the codes
+HEAD_BYTES = 8  # of a group: float32 scale, int32 -128 * sum of the codes; then the codes
 _NEAREST = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer, ties to even, in the low bits
 _UNSIGNED = 128
 
 
-def row_bytes(depth: int) -> int:
-    """Of one row: head and whole vectors of codes; those beyond the depth are 0."""
+def group_bytes(group: int) -> int:
+    """Of a group of so many columns: head and whole vectors of codes; those beyond the row's end are 0."""
     lanes = features.lanes()
-    return HEAD_BYTES + -(-depth // lanes) * lanes
+    return HEAD_BYTES + -(-group // lanes) * lanes
+
+
+def row_bytes(depth: int, group: int) -> int:
+    """Of one row."""
+    return -(-depth // group) * group_bytes(group)
 
 
 def build(dtype, is_static):
-    """Units are rows. arguments: 0 x, 1 x stride, 2 coded rows, 3 bytes of one, 4 depth, 5 address of the scale of all rows."""
+    """Units are rows. arguments: 0 x, 1 x stride, 2 coded rows, 3 bytes of one, 4 depth, 5 columns of a group, 6 bytes of one, 7 address of
+    the scale of all rows.
+    """
     lanes, size = features.lanes(), vectors.SIZES[dtype]
     load, load_part = vectors.load(dtype, lanes), vectors.load_part(dtype, lanes)
     splat, store_codes = vectors.splat(lanes), _store_codes(lanes)
@@ -65,14 +72,17 @@ def build(dtype, is_static):
     def rows(begin, end, arguments):
         a = vectors.int64s(arguments)
         for row in range(begin, end):
-            x = a[0] + row * a[1]
-            if is_static:
-                scale = read(a[5])
-            else:
-                scale = vectors.single(largest(x, a[4]) / steps)
-                if scale == zero:
-                    scale = one
-            code(x, a[2] + row * a[3], a[4], scale)
+            target = a[2] + row * a[3]
+            for start in range(0, a[4], a[5]):
+                x, count = a[0] + row * a[1] + start * size, min(a[5], a[4] - start)
+                if is_static:
+                    scale = read(a[7])
+                else:
+                    scale = vectors.single(largest(x, count) / steps)
+                    if scale == zero:
+                        scale = one
+                code(x, target, count, scale)
+                target += a[6]
 
     return rows
 

@@ -1,7 +1,7 @@
-"""The int8 tile: coded rows of x times panels of int8 weights, added up in int32 registers; sums are exact, so no order can change them.
+"""The int8 tile: coded rows of x times panels of int8 weights, added up in int32 registers; what a group's columns give is exact.
 
 A panel is `lanes` rows of the weight beside each other, four columns of each together: [columns / 4, lanes, 4]. Where one instruction
-multiplies unsigned with signed bytes, weights are kept with 128 added, and the row's head has what that adds to every sum.
+multiplies unsigned with signed bytes, weights are kept with 128 added, and the group's head has what that takes from every sum.
 """
 
 import functools
@@ -47,52 +47,86 @@ def pack(codes: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def tile(rows, count, dtype, out_dtype, has_bias):
-    """tile(x, x_stride, panels, panel_bytes, scales, out, out_stride, bias, steps, columns): `rows` coded rows times `count` panels.
+    """tile(x, x_stride, group_bytes, group_steps, panels, panel_bytes, scales, out, out_stride, bias, steps, columns): `rows` coded rows
+    times `count` panels.
 
-    Strides in bytes. steps: quads along the depth. Only the first `columns` of count * lanes columns are read of scales (float32) and
-    bias (`dtype`), and written.
+    Strides in bytes. steps: quads along the depth, of which a group has group_steps. Only the first `columns` of count * lanes columns are
+    read of scales (float32) and bias (`dtype`), and written.
     """
     lanes = features.lanes()
-    sums_type = ir.VectorType(i32, lanes)
+    sums_type, floats = ir.VectorType(i32, lanes), ir.VectorType(f32, lanes)
 
     @intrinsic
-    def product_tile(typing_context, x, x_stride, panels, panel_bytes, scales, out, out_stride, bias, steps, columns):
+    def product_tile(
+        typing_context, x, x_stride, group_bytes, group_steps, panels, panel_bytes, scales, out, out_stride, bias, steps, columns
+    ):
         def generate(context, b, s, args):
-            x, x_stride, panels, panel_bytes, scales, out, out_stride, bias, steps, columns = args
+            x, x_stride, group_bytes, group_steps, panels, panel_bytes, scales, out, out_stride, bias, steps, columns = args
             x_rows = [b.add(x, b.mul(x_stride, i64(r))) for r in range(rows)]
             outs = [b.add(out, b.mul(out_stride, i64(r))) for r in range(rows)]
             weights = [b.add(panels, b.mul(panel_bytes, i64(c))) for c in range(count)]
-            sums = walk(b, x_rows, weights, steps)
-            factors = [splat_value(b, b.load(at(b, row, f32), align=4), lanes) for row in x_rows]
+            totals = walk_groups(b, x_rows, group_bytes, group_steps, weights, steps)
             for c in range(count):
-                finish(b, c, [row[c] for row in sums], factors, scales, outs, bias, columns)
+                finish(b, c, [row[c] for row in totals], scales, outs, bias, columns)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 10), generate
+        return types.void(*[types.int64] * 12), generate
 
-    def finish(b, c, sums, factors, scales, outs, bias, columns):
+    def finish(b, c, totals, scales, outs, bias, columns):
         """Scales, bias, rounding and the stores of panel c's columns."""
         first, left = c * lanes, b.sub(columns, i64(c * lanes))
         wide = load_value(b, b.add(scales, i64(first * 4)), "float32", lanes, left)
         shift = load_value(b, b.add(bias, i64(first * vectors.SIZES[dtype])), dtype, lanes, left) if has_bias else None
-        for total, factor, out in zip(sums, factors, outs):
-            value = b.fmul(b.sitofp(total, wide.type), b.fmul(factor, wide))
+        for total, out in zip(totals, outs):
+            value = b.fmul(total, wide)
             if shift is not None:
                 value = b.fadd(value, shift)
             store_value(b, b.add(out, i64(first * vectors.SIZES[out_dtype])), value, out_dtype, left)
 
-    def walk(b, x_rows, weights, steps):
-        """The sums: a loop whose step takes 4 bytes of each row of x and one vector of each panel."""
+    def walk_groups(b, x_rows, group_bytes, group_steps, weights, steps):
+        """The groups' sums, each times its scale: a loop around the one over the columns of a group."""
+        before = b.block
+        head, body, tail = (b.append_basic_block(f"groups_{name}") for name in ("head", "body", "end"))
+        b.branch(head)
+        b.position_at_end(head)
+        done, offset = b.phi(i64), b.phi(i64)
+        done.add_incoming(i64(0), before)
+        offset.add_incoming(i64(0), before)
+        totals = [[b.phi(floats) for _ in weights] for _ in x_rows]
+        for row in totals:
+            for value in row:
+                value.add_incoming(ir.Constant(floats, None), before)
+        b.cbranch(b.icmp_signed("<", done, steps), body, tail)
+        b.position_at_end(body)
+        left = b.sub(steps, done)
+        here = b.select(b.icmp_signed("<", left, group_steps), left, group_steps)
+        groups = [b.add(row, offset) for row in x_rows]
+        sums = walk(b, groups, [b.add(weight, b.mul(done, i64(4 * lanes))) for weight in weights], here)
+        new = []
+        for group, row, row_sums in zip(groups, totals, sums):
+            factor = splat_value(b, b.load(at(b, group, f32), align=4), lanes)
+            new.append([b.fadd(value, b.fmul(b.sitofp(total, floats), factor)) for value, total in zip(row, row_sums)])
+        done.add_incoming(b.add(done, here), b.block)
+        offset.add_incoming(b.add(offset, group_bytes), b.block)
+        for row, row_new in zip(totals, new):
+            for value, value_new in zip(row, row_new):
+                value.add_incoming(value_new, b.block)
+        b.branch(head)
+        b.position_at_end(tail)
+        return totals
+
+    def walk(b, groups, weights, steps):
+        """The sums of a group: a loop whose step takes 4 bytes of each row of x and one vector of each panel."""
         starts = [ir.Constant(sums_type, None)] * rows
         if features.multiplies_bytes():
-            starts = [splat_value(b, b.load(at(b, b.add(row, i64(4)), i32), align=4), lanes) for row in x_rows]
+            starts = [splat_value(b, b.load(at(b, b.add(group, i64(4)), i32), align=4), lanes) for group in groups]
         before = b.block
         head, body, tail = (b.append_basic_block(f"int8_{name}") for name in ("head", "body", "end"))
         b.branch(head)
         b.position_at_end(head)
         step = b.phi(i64)
         step.add_incoming(i64(0), before)
-        sums = [[b.phi(sums_type) for _ in weights] for _ in x_rows]
+        sums = [[b.phi(sums_type) for _ in weights] for _ in groups]
         for row, start in zip(sums, starts):
             for value in row:
                 value.add_incoming(start, before)
@@ -100,7 +134,7 @@ def tile(rows, count, dtype, out_dtype, has_bias):
         b.position_at_end(body)
         x_offset, offset = b.add(b.mul(step, i64(4)), i64(HEAD_BYTES)), b.mul(step, i64(4 * lanes))
         columns = [b.load(at(b, b.add(weight, offset), sums_type), align=4) for weight in weights]
-        quads = [splat_value(b, b.load(at(b, b.add(row, x_offset), i32), align=4), lanes) for row in x_rows]
+        quads = [splat_value(b, b.load(at(b, b.add(group, x_offset), i32), align=4), lanes) for group in groups]
         new = add_products(b, sums, quads, columns)
         step.add_incoming(b.add(step, i64(1)), b.block)
         for row, row_new in zip(sums, new):
@@ -153,7 +187,9 @@ def _multiply_parts(b, one, other, kind):
 
 @functools.cache
 def product(dtype, out_dtype, has_bias):
-    """product(x, x_stride, panels, scales, out, out_stride, bias, rows, n, steps, first, end): coded rows times panels first..end."""
+    """product(x, x_stride, group_bytes, group_steps, panels, scales, out, out_stride, bias, rows, n, steps, first, end): coded rows times
+    panels first..end.
+    """
     most_rows, most_panels = largest()
     lanes, size, bias_size = features.lanes(), vectors.SIZES[out_dtype], vectors.SIZES[dtype]
     wide, slim = (
@@ -161,18 +197,19 @@ def product(dtype, out_dtype, has_bias):
     )
 
     @compile.inner
-    def whole_product(x, x_stride, panels, scales, out, out_stride, bias, rows, n, steps, first, end):
+    def whole_product(x, x_stride, group_bytes, group_steps, panels, scales, out, out_stride, bias, rows, n, steps, first, end):
         panel_bytes = steps * lanes * 4
+        source = (x, x_stride, group_bytes, group_steps)
         panel = first
         while panel < end:
             column = panel * lanes
             weight, factor, target = panels + panel * panel_bytes, scales + column * 4, out + column * size
             shift = bias + column * bias_size
             if panel + most_panels <= end:
-                wide(x, x_stride, weight, panel_bytes, factor, target, out_stride, shift, rows, steps, n - column)
+                wide(*source, weight, panel_bytes, factor, target, out_stride, shift, rows, steps, n - column)
                 panel += most_panels
             else:
-                slim(x, x_stride, weight, panel_bytes, factor, target, out_stride, shift, rows, steps, n - column)
+                slim(*source, weight, panel_bytes, factor, target, out_stride, shift, rows, steps, n - column)
                 panel += 1
 
     return whole_product
@@ -182,15 +219,15 @@ def _column(most_rows, of_most, of_1):
     """All rows times the panels of one tile's width."""
 
     @compile.inner
-    def column(x, x_stride, weight, panel_bytes, scales, out, out_stride, bias, rows, steps, columns):
+    def column(x, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, out, out_stride, bias, rows, steps, columns):
         row = 0
         while row < rows:
             source, target = x + row * x_stride, out + row * out_stride
             if row + most_rows <= rows:
-                of_most(source, x_stride, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
+                of_most(source, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
                 row += most_rows
             else:
-                of_1(source, x_stride, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
+                of_1(source, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
                 row += 1
 
     return column

@@ -3,7 +3,7 @@
 import torch
 
 from octavo.ops.cpu import compile, int8_rows, int8_tile, pool, vectors
-from octavo.ops.linear import INT8, MOST_INT8_FEATURES, Facts
+from octavo.ops.linear import INT8, INT8_GROUP, MOST_INT8_FEATURES, Facts
 from octavo.ops.weights import Tensors
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -19,15 +19,16 @@ def build(dtype, out_dtype, has_bias):
 
     def units(begin, end, arguments):
         a = int64s(arguments)
-        x, x_stride, weight, scales, out, out_stride, bias = a[0], a[1], a[2], a[3], a[4], a[5], a[6]
-        rows, n, steps, num_panels, block = a[7], a[8], a[9], a[10], a[11]
+        x, x_stride, group_bytes, group_steps, weight, scales = a[0], a[1], a[2], a[3], a[4], a[5]
+        out, out_stride, bias, rows, n, steps, num_panels, block = a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13]
         unit = begin
         while unit < end:
             row = unit // num_panels * block
             first = unit % num_panels
             last = min(num_panels, first + end - unit)
             count = min(block, rows - row)
-            product(x + row * x_stride, x_stride, weight, scales, out + row * out_stride, out_stride, bias, count, n, steps, first, last)
+            source, target = x + row * x_stride, out + row * out_stride
+            product(source, x_stride, group_bytes, group_steps, weight, scales, target, out_stride, bias, count, n, steps, first, last)
             unit += last - first
 
     return units
@@ -41,10 +42,12 @@ class Implementation:
         dtype = str(facts.dtype)[6:]
         self._is_static = facts.activation == "int8_static"
         self._coding = compile.kernel(int8_rows.build, dtype, self._is_static)
-        self._coding_arguments = pool.Arguments(6)
+        self._coding_arguments = pool.Arguments(8)
         self._kernel = compile.kernel(build, dtype, str(facts.result)[6:], facts.has_bias)
-        self._arguments = pool.Arguments(12)
-        self._row_bytes = int8_rows.row_bytes(facts.in_features)
+        self._arguments = pool.Arguments(14)
+        self._group = INT8_GROUP if facts.activation == "int8_group" else facts.in_features
+        self._group_bytes = int8_rows.group_bytes(self._group)
+        self._row_bytes = int8_rows.row_bytes(facts.in_features, self._group)
         self._rows_at_once = max(_LEAST_BLOCK, _CODED_BYTES // self._row_bytes)
         self._block = max(_LEAST_BLOCK, _BLOCK_BYTES // self._row_bytes)
         self._size, self._out_size = facts.dtype.itemsize, facts.result.itemsize
@@ -78,13 +81,16 @@ class Implementation:
         facts, rows = self.facts, x.shape[0]
         coded = pool.scratch(rows * self._row_bytes)
         scale = weight[2].data_ptr() if self._is_static else 0
-        self._coding_arguments.set(x.data_ptr(), x.stride(0) * self._size, coded, self._row_bytes, facts.in_features, scale)
+        groups = (self._group, self._group_bytes)
+        self._coding_arguments.set(x.data_ptr(), x.stride(0) * self._size, coded, self._row_bytes, facts.in_features, *groups, scale)
         self._coding(rows, 1, self._coding_arguments)
         panels = weight[0]
         blocks = -(-rows // self._block)
         self._arguments.set(
             coded,
             self._row_bytes,
+            self._group_bytes,
+            -(-self._group // 4),
             panels.data_ptr(),
             weight[1].data_ptr(),
             out.data_ptr(),

@@ -1,7 +1,7 @@
 """compressed-tensors: groups of layers, each with a scheme of its own, in the layouts that llm-compressor writes.
 
-Source: the compressed-tensors project's formats, pack-quantized to mxfp8-quantized. Activations are int8 where the checkpoint's groups say so
-for int8 weights (octavo/quant/int8_activations.py); else they stay in the model's format, also where the groups name one for them.
+Source: the compressed-tensors project's formats, pack-quantized to mxfp8-quantized. Activations are int8 where the
+checkpoint's groups say so for int8 weights (octavo/quant/int8_activations.py); else they stay in the model's format, whatever the groups say.
 """
 
 import math
