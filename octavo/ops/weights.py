@@ -176,9 +176,9 @@ def select_rows(layout: Layout, tensors: Tensors, rows: torch.Tensor) -> Tensors
     """The weight of those rows alone, int64 [n], in the same layout."""
     if not isinstance(layout, Coded):
         return (tensors[0][rows],)
-    shared = ("groups", "scale_table", "outer_scales", "scale_shift")
+    shared = {"groups", "scale_table", "outer_scales", "scale_shift"}
     if layout.shares_scale_rows:
-        shared += ("scales", "zeros", "minimums", "outer_starts")
+        shared |= {"scales", "zeros", "minimums", "outer_starts"}
     return tuple(tensor if name in shared else tensor[rows] for name, tensor in zip(layout.names, tensors, strict=True))
 
 

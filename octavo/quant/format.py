@@ -145,6 +145,34 @@ class Source:
     shape: Callable[[str], tuple[int, ...] | None] = lambda path: None
 
 
+_BYTES = {"I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "I64": torch.int64}
+
+
+def unused(source: Source, path: str, *names: str) -> tuple[Field, ...]:
+    """Fields for those of `names` that a checkpoint has beside a weight and that mean nothing here (scales of activations): they are read,
+    so that every tensor is accounted for.
+    """
+    found = []
+    for name in names:
+        number_format, shape = source.number_format(f"{path}.{name}"), source.shape(f"{path}.{name}")
+        if number_format is not None and shape is not None:
+            axes = tuple(Axis(None, size=size) for size in shape)
+            is_whole = number_format in _BYTES
+            found.append(Field(name, axes, _BYTES.get(number_format, torch.float32), number_format if is_whole else None))
+    return tuple(found)
+
+
+def refuse_cache(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a cache that a checkpoint is calibrated for and octavo has not: its scales belong to attention, not here."""
+    scheme, algorithm = config.get("kv_cache_scheme"), config.get("kv_cache_quant_algo")
+    is_fp8 = isinstance(scheme, Mapping) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8)
+    hint = "octavo knows caches of 8 bit floats and of nvfp4 from checkpoints"
+    if scheme and not is_fp8:
+        raise ConfigError(f"quantization_config: kv_cache_scheme {scheme!r} is not read here", hint)
+    if str(algorithm or "FP8").upper() not in ("FP8", "NVFP4", "NONE"):
+        raise ConfigError(f"quantization_config: kv_cache_quant_algo {algorithm!r} is not read here", hint)
+
+
 class Scheme:
     """The formats of a model's weights. Subclasses are `octavo/quant/<name>.py`: Scheme; they say the format of each weight."""
 

@@ -12,7 +12,7 @@ import torch
 from octavo.errors import CheckpointError, ConfigError
 from octavo.ops.linear import INT8, INT8_GROUP, Activation
 from octavo.ops.weights import Coded, Layout, Tensors, scale_values
-from octavo.quant import format as formats
+from octavo.quant import eight_bit
 from octavo.quant.format import Axis, Field, Filled
 from octavo.quant.scales import check_scales
 
@@ -21,7 +21,7 @@ from octavo.quant.scales import check_scales
 class Format:
     """weight: how the weight is stored; it has int8 codes and a scale for each row. input_scale: where the checkpoint has it."""
 
-    weight: formats.Format
+    weight: eight_bit.Format
     activation: Activation
     input_scale: str = "input_scale"
 
@@ -51,6 +51,11 @@ class Format:
                 "calibrate the checkpoint again, or quantize it with activations by token",
             )
         return INT8, (*tensors, scale)
+
+
+def multiplies(weight: eight_bit.Format) -> bool:
+    """Whether weights so stored can be multiplied with int8 activations."""
+    return weight.number_format == "I8" and not weight.group and weight.zero_name is None and "block" not in weight.shared
 
 
 def of_config(path: str, settings: Mapping[str, Any]) -> Activation | None:

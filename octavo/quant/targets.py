@@ -20,12 +20,12 @@ def names(path: str, entry: str) -> bool:
     """Whether an entry of a list means the weight that is called `path`.
 
     An entry is a path or the end or beginning of one, at dots (`lm_head`, `model.layers.0`); `re:` and an expression that matches from the
-    start on; or a pattern with * and ?. Sources: compressed-tensors' targets, transformers' modules_to_not_convert.
+    start on; or a pattern of either with * and ?. Sources: compressed-tensors' targets, transformers' modules_to_not_convert.
     """
     if entry.startswith("re:"):
         return re.match(entry[3:], path) is not None
     if any(mark in entry for mark in "*?["):
-        return fnmatch.fnmatchcase(path, entry)
+        return fnmatch.fnmatchcase(path, entry) or fnmatch.fnmatchcase(path, f"*.{entry}")
     entry = entry.removesuffix(".weight").removesuffix(".")
     return path == entry or path.endswith("." + entry) or path.startswith(entry + ".") or f".{entry}." in path
 

@@ -68,27 +68,34 @@ def _read(file: Path) -> Iterator[Case]:
 class Written:
     """A case in a file of its own, to be read in pieces."""
 
-    def __init__(self, folder: Path, case: Case, dtype: torch.dtype = torch.bfloat16, names: Sequence[Row] = ()) -> None:
+    def __init__(
+        self, folder: Path, case: Case, dtype: torch.dtype = torch.bfloat16, names: Sequence[Row] = (), prefix: str = PATH, path: str = ""
+    ) -> None:
+        """prefix: of the tensors' names on disk; path: what the weight is called below it."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"{PATH}.{name}": tensor.contiguous() for name, tensor in case.stored.items()}
+        tensors = {f"{prefix}.{name}": tensor.contiguous() for name, tensor in case.stored.items()}
         save_file(tensors, folder / "model.safetensors", {"format": "pt"})
         self.case, self.names = case, tuple(names)
         self.index = checkpoint_index.read(folder)
         found = NumberFormats(self.index, self.names)
-        self.scheme = scheme(case.scheme, Source(dtype, case.config, found, found.shape))
-        self.format = self.scheme.weight(PATH, "linear")
+        self.scheme = scheme(case.scheme, Source(torch.bfloat16, case.config, found, found.shape))
+        self.path = f"{prefix}.{path}" if path else prefix
+        self.format = self.scheme.weight(self.path, "expert" if path else "linear")
 
     def numbers(self, cut: Cut | None = None) -> torch.Tensor:
         """What a rank with this cut reads, float32; its sizes are those that were planned on the meta device."""
-        piece = Piece(PATH, *self.case.shape, cut)
+        piece = Piece(self.path, *self.case.shape, cut)
         planned = Weight(self.format, [piece], torch.device("meta"))
         planned.finish(lambda layout, weight: weight)
         weight = Weight(self.format, [piece], torch.device("cpu"))
         with Fill(self.index, self.names) as fill:
             stored = list(weight.stored())
-            fill.check(stored)
-            fill.fill(stored)
-            fill.finish()
+            if self.names:  # the file holds other weights too
+                fill.fill(stored)
+            else:
+                fill.check(stored)
+                fill.fill(stored)
+                fill.finish()
         weight.finish(lambda layout, tensors: tensors)
         assert weight.layout == planned.layout
         tensors = tuple(weight.tensors)
