@@ -86,7 +86,7 @@ def _logprobs(llm: LLM, windows: list[list[int]]) -> list[float]:
     prompts: list[Prompt] = [{"prompt_token_ids": window} for window in windows]
     found: list[float] = []
     for output in llm.generate(prompts, params, use_tqdm=False):
-        if output.error is not None or output.prompt_logprobs is None:
+        if output.error is not None or output.prompt_logprobs is None or output.prompt_token_ids is None:
             raise ConfigError(f"a window was not computed: {output.error}")
         for token, position in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
             assert position is not None
@@ -107,7 +107,8 @@ def _latency(llm: LLM, prompt: list[int], output_len: int) -> tuple[float, float
 def _seconds(llm: LLM, prompt: list[int], num_tokens: int) -> float:
     params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True, detokenize=False)
     start = time.perf_counter()
-    llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
+    prompts: list[Prompt] = [{"prompt_token_ids": prompt}]
+    llm.generate(prompts, params, use_tqdm=False)
     return time.perf_counter() - start
 
 
@@ -129,6 +130,4 @@ def table(rows: list[Row]) -> str:
             )
         )
     widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
-    return "\n".join(
-        "  ".join(f"{cell:<{w}}" if not i else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(line, widths))) for line in lines
-    )
+    return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines)
