@@ -65,7 +65,7 @@ def quality(options: QualityOptions, models: list[str], engine: Options) -> int:
 def measure(name: str, engine: Options, text: str, options: QualityOptions) -> Row:
     """Start one model and take its figures."""
     with LLM.from_options(engine) as llm:
-        # four bytes a token are more than any text of words takes
+        # tokens of a text are shorter than 16 characters on the whole: a long file need not be tokenized to its end
         ids = llm.get_tokenizer().encode(text[: 16 * options.tokens])[: options.tokens]
         windows = [ids[start : start + options.window] for start in range(0, len(ids), options.window)]
         windows = [window for window in windows if len(window) > 1]
