@@ -40,6 +40,7 @@ class Table(Layer):
             dtype=self.dtype,
             out_dtype=torch.float32,
             layout=None if isinstance(layout, Dense) else layout,
+            activation=self.weight.activation,
         )
         self._product = choices.take("linear", facts)
         return self._product.pack(weight, facts)

@@ -146,6 +146,7 @@ class Product(nn.Module):
             out_dtype=self.out_dtype,
             has_bias=self.bias is not None,
             layout=None if isinstance(layout, Dense) else layout,
+            activation=self.weight.activation,
         )
         self._implementation = choices.take("linear", facts)
         packed: torch.Tensor | Tensors = self._implementation.pack(weight, facts)

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from octavo.layers.stored import Stored
+from octavo.ops.linear import Activation
 from octavo.ops.weights import Dense, Layout
 from octavo.parallel.cut import Cut
-from octavo.quant.format import Filled, Format
+from octavo.quant.format import Filled, Format, activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,11 @@ class Weight(nn.Module):
     @property
     def num_rows(self) -> int:
         return sum(self.rows)
+
+    @property
+    def activation(self) -> Activation | None:
+        """How the inputs of this weight's products are coded."""
+        return activation(self._format)
 
     def stored(self) -> Iterator[Stored]:
         """What is read of the checkpoint."""

@@ -1,21 +1,39 @@
 """Linear: out = x weight^T (+ bias). Products are summed in float32 or better; the sum is rounded once, to the output's dtype.
 
-A weight that is not plain numbers is decoded, rounded to x's dtype, and multiplied as plain numbers would be.
+A weight that is not plain numbers is decoded, rounded to x's dtype, and multiplied as plain numbers would be; except where the activation
+is int8 too. Then the arithmetic is exact but for these roundings, each in float32:
+
+    group       "int8_group": each 64 columns of a row of x; "int8_token", "int8_static": all of them
+    scale[t, g] max |x[t, group g]| / 127, and 1 where that is 0; "int8_static": the weight's input scale
+    q[t, k]     x[t, k] / scale[t, g], rounded to the nearest integer, ties to even, at least -128 and at most 127
+    sum[t, n]   over the groups, from 0: + (the sum over k of q[t, k] * code[n, k], as an integer, rounded to float32) * scale[t, g]
+    out[t, n]   sum[t, n] * weight scale[n], + bias[n]
+
+A row of x with a number that is not finite gives nan. Every implementation has these very bits.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional
 
 from octavo.ops import weights, weights_cases
-from octavo.ops.weights import Dense, Layout, Tensors
+from octavo.ops.weights import Coded, Dense, Layout, Tensors
+
+Activation = Literal["int8_group", "int8_token", "int8_static"]
+INT8_GROUP = 64  # columns that share a scale with "int8_group"
+INT8 = Coded(code="int8", group=0)  # the layout of weights that are multiplied with int8 activations
+MOST_INT8_FEATURES = 1 << 17  # products of bytes that an int32 can add up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a product when the model is finished. dtype: of x and bias. layout: None = plain numbers of dtype."""
+    """What is known of a product when the model is finished. dtype: of x and bias. layout: None = plain numbers of dtype.
+
+    activation: how x is coded for the product, None: not. With "int8_static" a float32 [1] follows the tensors of the layout: x's scale.
+    """
 
     in_features: int
     out_features: int
@@ -23,6 +41,7 @@ class Facts:
     out_dtype: torch.dtype | None = None  # None: dtype; float32 for logits
     has_bias: bool = False
     layout: Layout | None = None
+    activation: Activation | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -51,6 +70,10 @@ class Reference:
         return weight
 
     def __call__(self, out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | Tensors, bias: torch.Tensor | None = None) -> None:
+        if self.facts.activation is not None:
+            assert isinstance(weight, tuple)
+            self._multiply_int8(out, x, weight, bias)
+            return
         if isinstance(weight, tuple):
             facts = self.facts
             assert facts.layout is not None
@@ -60,6 +83,24 @@ class Reference:
             return
         wide = torch.float32
         out.copy_(functional.linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide)))
+
+    def _multiply_int8(self, out: torch.Tensor, x: torch.Tensor, weight: Tensors, bias: torch.Tensor | None) -> None:
+        codes, weight_scales, *input_scale = weight
+        wide = x.float()
+        total = torch.zeros(len(wide), len(codes))
+        # float64 holds every such sum of integers exactly
+        exact = codes.view(torch.int8).double()
+        group = INT8_GROUP if self.facts.activation == "int8_group" else self.facts.in_features
+        for start in range(0, self.facts.in_features, group):
+            columns = slice(start, start + group)
+            part = wide[:, columns]
+            scales = input_scale[0] if input_scale else part.abs().amax(1, keepdim=True) / 127
+            scales = torch.where(scales == 0, 1, scales)
+            quantized = (part / scales).round().clamp(-128, 127).nan_to_num(0)
+            scales = torch.where(part.isfinite().all(1, keepdim=True), scales, float("nan"))
+            total += (quantized.double() @ exact[:, columns].t()).float() * scales
+        results = total * weight_scales.view(1, -1)
+        out.copy_(results if bias is None else results + bias.float())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +117,7 @@ class Case:
         strides = f"-stride{self.stride},{self.out_stride}" if self.stride or self.out_stride else ""
         bias = "-bias" if f.has_bias else ""
         layout = "" if f.layout is None else f"-{weights_cases.name(f.layout)}"
+        layout += "" if f.activation is None else f"-{f.activation}"
         return f"{self.rows}x{f.in_features}x{f.out_features}-{str(f.dtype)[6:]}-{str(f.result)[6:]}{bias}{strides}{layout}"
 
     def x(self) -> torch.Tensor:
@@ -86,7 +128,8 @@ class Case:
         """[out_features, in_features] or the tensors of the layout, such that results are of magnitude 1."""
         f = self.facts
         if f.layout is not None:
-            return weights_cases.random(f.layout, f.out_features, f.in_features)
+            tensors = weights_cases.random(f.layout, f.out_features, f.in_features)
+            return (*tensors, torch.tensor([0.035])) if f.activation == "int8_static" else tensors
         return _normal((f.out_features, f.in_features), 2).mul(f.in_features**-0.5).to(f.dtype)
 
     def numbers(self) -> torch.Tensor:
@@ -95,7 +138,7 @@ class Case:
         if isinstance(weight, torch.Tensor):
             return weight
         assert f.layout is not None
-        return weights.decode(f.layout, weight, f.out_features, f.in_features).to(f.dtype)
+        return weights.decode(f.layout, weight[: 2 if f.activation else None], f.out_features, f.in_features).to(f.dtype)
 
     def bias(self) -> torch.Tensor | None:
         return _normal((self.facts.out_features,), 3).to(self.facts.dtype) if self.facts.has_bias else None
@@ -131,3 +174,19 @@ def cases() -> Iterator[Case]:
     yield Case(Facts(in_features=96, out_features=50, dtype=bfloat16, layout=weights.Blocks("Q8_0")), 9, stride=110, out_stride=60)
     yield Case(Facts(in_features=32, out_features=5, dtype=torch.float16, layout=weights.Blocks("Q8_0")), 2)
     yield Case(Facts(in_features=32, out_features=5, dtype=float32, layout=weights.Blocks("Q8_0")), 0)
+    activations: tuple[Activation, ...] = ("int8_group", "int8_token", "int8_static")
+    for activation in activations:
+        for dtype in (float32, bfloat16):
+            for rows in (1, 2, 3, 4, 5, 7, 8, 9, 33):
+                yield Case(_int8(64, 80, dtype, activation), rows)
+            for width, depth in ((1, 2), (15, 6), (17, 30), (48, 576), (49, 3), (100, 1), (33, 65), (31, 130)):
+                yield Case(_int8(depth, width, dtype, activation, has_bias=width % 2 == 1), 11)
+            yield Case(_int8(40, 70, dtype, activation, has_bias=True), 6, stride=57, out_stride=75)
+        yield Case(_int8(41, 70, bfloat16, activation), 300, stride=41, out_stride=200)
+        yield Case(_int8(4100, 20, bfloat16, activation, out_dtype=float32), 600)
+        yield Case(_int8(24, 32, bfloat16, activation), 0)
+        yield Case(_int8(24, 32, torch.float16, activation), 3)
+
+
+def _int8(in_features: int, out_features: int, dtype: torch.dtype, activation: Activation, **changes: Any) -> Facts:
+    return Facts(in_features=in_features, out_features=out_features, dtype=dtype, activation=activation, layout=INT8, **changes)

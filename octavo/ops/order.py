@@ -7,7 +7,7 @@ ORDER: dict[str, dict[str, tuple[str, ...]]] = {
         "gated_activation": ("cpu.activation", "reference"),
         "rope_store": ("cpu.rope_store", "reference"),
         "attention": ("cpu.attention_bf16", "cpu.attention_fma", "reference"),
-        "linear": ("cpu.linear_tile", "cpu.linear_decoded", "reference"),
+        "linear": ("cpu.linear_tile", "cpu.linear_int8", "cpu.linear_decoded", "reference"),
         "embedding": ("cpu.embedding_gather", "cpu.embedding_decoded", "reference"),
         "moe_route": ("cpu.moe_top_k", "reference"),
         "sample": ("cpu.sample_row", "reference"),

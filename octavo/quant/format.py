@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from octavo.errors import ConfigError
+from octavo.ops.linear import Activation
 from octavo.ops.weights import Layout, Tensors
 from octavo.parallel.cut import Cut
 
@@ -85,7 +86,8 @@ class Field:
 class Format(Protocol):
     """How one weight is stored, and kept. Frozen plain data: weights of equal formats that share an input lie together.
 
-    fields: what is stored. can_join: whether the parts of a fused layer may lie in one run of memory.
+    fields: what is stored. can_join: whether the parts of a fused layer may lie in one run of memory. A format whose products have coded
+    inputs has an attribute `activation` besides: see `activation`.
     """
 
     @property
@@ -97,6 +99,11 @@ class Format(Protocol):
         can have (a scale that is not a number).
         """
         ...
+
+
+def activation(format: Format) -> Activation | None:
+    """How the inputs of a format's products are coded, see octavo/ops/linear.py; None: they are not."""
+    return getattr(format, "activation", None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """Online: a plain checkpoint is quantized while it is loaded, piece by piece, so that the plain weights are never there as a whole.
 
-`--quantization fp8_per_tensor` and so on name these; the checkpoint needs nothing of its own. Activations stay in the model's format.
+`--quantization fp8_per_tensor` and so on name these; the checkpoint needs nothing of its own. Activations stay in the model's format,
+except where a scheme says how they are coded.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from octavo.errors import ConfigError
+from octavo.ops.linear import Activation
 from octavo.ops.weights import FP4_E2M1, NF4, Coded, Layout, Tensors, pack_codes, scale_values
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Field, Filled, Role, Source
@@ -34,6 +36,7 @@ class Format:
     dtype: torch.dtype
     quantize: Quantize
     group: int = 0
+    activation: Activation | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -57,6 +60,7 @@ class Scheme(formats.Scheme):
 
     stores_plain = True
     quantize: Quantize | None = None
+    activation: ClassVar[Activation | None] = None
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -78,7 +82,8 @@ class Scheme(formats.Scheme):
         quantize = by_target or self._by_role.get(role) or type(self).quantize
         if quantize is None:
             return unquantized.Format(self.dtype)
-        return Format(self.dtype, quantize, self._group if quantize is int4_by_groups else 0)
+        activation = self.activation if quantize is type(self).quantize else None
+        return Format(self.dtype, quantize, self._group if quantize is int4_by_groups else 0, activation)
 
 
 def _by_name(name: str) -> Quantize:
@@ -94,7 +99,8 @@ def _of_kind(config: Mapping[str, Any], kind: str) -> Quantize | None:
         about = {"weight": about}
     if about.get("activation") is not None:
         raise ConfigError(
-            f"--quantization-config: {kind}.activation {about['activation']!r} is not done", "activations stay in the model's format"
+            f"--quantization-config: {kind}.activation {about['activation']!r} is not done",
+            "--quantization int8 codes activations; with other formats they stay in the model's",
         )
     return None if about.get("weight") is None else _by_name(str(about["weight"]))
 

@@ -52,6 +52,45 @@ def test_latency(script_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert re.search(r"Prefix cache hit rate \(%\): +0.00", out)  # a repeated prompt would measure nothing
 
 
+@pytest.mark.usefixtures("in_process")
+def test_quality(script_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The script model is sure of its own script: a text that is not it has the perplexity that its logits say, twice the same."""
+    text, file = tmp_path / "text.txt", tmp_path / "q.json"
+    text.write_text("to be or not to be, that is the question " * 20)
+    size = ("--text", str(text), "--tokens", "60", "--window", "24", "--output-len", "3", "--output-json", str(file))
+    assert cli.main(["bench", "quality", str(script_folder), str(script_folder), *SMALL, *size]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        "model",
+        "size",
+        "MB",
+        "memory",
+        "MB",
+        "TTFT",
+        "ms",
+        "TPOT",
+        "ms",
+        "perplexity",
+        "to",
+        "the",
+        "first",
+        "bits/byte",
+    ]
+    assert lines[1].split()[-3:-1] == ["+0.00", "%"]
+    assert len({line.split()[5] for line in lines[1:]}) == 1
+    first, second = json.loads(file.read_text())["models"]
+    assert first["num_tokens"] == 60 - 3
+    assert first["perplexity"] == second["perplexity"] > 1
+    assert first["tpot_s"] < 10
+    assert first["memory_bytes"] > 0
+
+
+@pytest.mark.usefixtures("in_process")
+def test_quality_without_a_text(script_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "quality", str(script_folder), *SMALL]) == 1
+    assert "needs --text FILE" in capsys.readouterr().err
+
+
 def test_startup(script_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "s.json"
     count = ("--num-iters-cold", "0", "--num-iters-warmup", "0", "--num-iters-warm", "1", "--output-json", str(file))

@@ -17,7 +17,7 @@ from octavo.layers.weight import Weight
 from octavo.loading.build import bare, build_meta
 from octavo.loading.fill import Fill
 from octavo.loading.finish import resident_bytes
-from octavo.ops.weights import Dense, decode
+from octavo.ops.weights import Coded, Dense, decode
 from octavo.parallel.cut import Group
 from tests.models import oracle
 from tests.models.driver import Driver, config_for
@@ -86,7 +86,8 @@ def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     for module in model.modules():
         if not isinstance(module, Weight) or isinstance(module.layout, Dense) or module.layout is None:
             continue
-        numbers = decode(module.layout, tuple(module.tensors), module.num_rows, module.columns)
+        count = len(module.layout.names) if isinstance(module.layout, Coded) else 1  # an input scale may follow
+        numbers = decode(module.layout, tuple(module.tensors)[:count], module.num_rows, module.columns)
         for piece, part in zip(module.pieces, numbers.split(list(module.rows)), strict=True):
             found[piece.path] = part
     return found

@@ -105,6 +105,8 @@ class Implementation:
     def refuses(facts: Facts) -> str | None:
         if facts.is_dense:
             return "the weight is plain numbers"
+        if facts.activation is not None:
+            return "activations are coded"
         for name, dtype in (("", facts.dtype), ("output ", facts.result)):
             if dtype not in DTYPES:
                 return f"{name}dtype {str(dtype)[6:]} is neither float32 nor bfloat16"

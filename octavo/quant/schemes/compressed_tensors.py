@@ -1,7 +1,7 @@
 """compressed-tensors: groups of layers, each with a scheme of its own, in the layouts that llm-compressor writes.
 
-Source: the compressed-tensors project's formats, pack-quantized to mxfp8-quantized. Activations stay in the model's format, also where the
-checkpoint's groups name one for them.
+Source: the compressed-tensors project's formats, pack-quantized to mxfp8-quantized. Activations are int8 where the
+groups say so for int8 weights (octavo/quant/int8_activations.py); else they stay in the model's format, whatever the groups say.
 """
 
 import math
@@ -13,7 +13,7 @@ import torch
 
 from octavo.errors import ConfigError
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors, unpack_codes
-from octavo.quant import eight_bit, small_floats
+from octavo.quant import eight_bit, int8_activations, small_floats
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.packed import bits_of
@@ -99,8 +99,15 @@ class Scheme(formats.Scheme):
         for group in self._groups:
             targets = group.get("targets") or ["Linear"]
             if kind in targets or named(path, [target for target in targets if target not in ("Linear", "Embedding")]):
-                return self._of(path, group)
+                return self._with_activations(path, group.get("input_activations"), self._of(path, group))
         return unquantized.Format(self.dtype)
+
+    def _with_activations(self, path: str, settings: Mapping[str, Any] | None, format: formats.Format) -> formats.Format:
+        """The format of weights, with coded activations where octavo multiplies with them."""
+        if not settings or not isinstance(format, eight_bit.Format) or not int8_activations.multiplies(format):
+            return format
+        activation = int8_activations.of_config(path, settings)
+        return format if activation is None else int8_activations.Format(format, activation)
 
     def _of(self, path: str, group: Mapping[str, Any]) -> formats.Format:
         weights, name = group.get("weights"), str(group.get("format") or self._format)
