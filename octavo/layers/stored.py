@@ -24,7 +24,7 @@ class Stored:
     shape: of the whole tensor, before the cut. target: a view into the layer's own memory, exactly as large as this rank's piece:
     `target.copy_(piece)` is all that filling has to do. cut: which piece; None: the whole. number_format: what the tensor must be on disk,
     to be taken as it is; shapes are then of its entries, of bytes for GGUF's blocks. None: any plain floating-point format. default: the
-    value where the checkpoint need not have the tensor.
+    value where the checkpoint need not have the tensor. is_flat: on disk it is one run of the entries, whatever its shape there.
     """
 
     path: str
@@ -33,6 +33,7 @@ class Stored:
     cut: Cut | None = None
     number_format: str | None = None
     default: float | None = None
+    is_flat: bool = False
 
     def __post_init__(self) -> None:
         wanted = self.shape if self.cut is None else self.cut.shape(self.shape)
