@@ -91,9 +91,10 @@ def decide(typed: str, model_dtype: str, quantization_config: dict[str, Any], re
     """The format of the cache. auto: what the checkpoint was calibrated for, else the model's own numbers."""
     name = ALIASES.get(typed, typed)
     if name == "auto":
-        name = _stored(quantization_config)
-        if name is None:
+        stored = _stored(quantization_config)
+        if stored is None:
             return FORMATS[model_dtype]
+        name = stored
         reasons.append(f"kv_cache_dtype = {name}: the checkpoint has scales for it; --kv-cache-dtype {model_dtype} keeps plain numbers")
     if name in REFUSED:
         raise ConfigError(f"kv_cache_dtype {name}: {REFUSED[name]}", f"known: {', '.join(TYPED)}")

@@ -9,6 +9,7 @@ from octavo.checkpoint import catalog
 from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
+from octavo.config import cache_formats
 from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
@@ -186,11 +187,9 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
     block_size = options.block_size or CPU_BLOCK_SIZE
     if options.block_size is not None and options.block_size < 1:
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
-    if options.kv_cache_dtype not in ("auto", model.dtype):
-        raise ConfigError(
-            f"kv_cache_dtype {options.kv_cache_dtype} differs from the model's {model.dtype}",
-            "leave it at auto, or set --dtype to the same",
-        )
+    quantization = model.hf_config.get("quantization_config") or {}
+    kept = cache_formats.decide(options.kv_cache_dtype, model.dtype, quantization, reasons)
+    cache_formats.check_skipped(options.kv_cache_dtype_skip_layers)
     if options.kv_cache_memory_bytes is not None and options.kv_cache_memory_bytes < 1:
         raise ConfigError(f"kv_cache_memory_bytes must be at least 1, not {options.kv_cache_memory_bytes}")
     if options.num_gpu_blocks_override is not None and options.num_gpu_blocks_override < 2:
@@ -200,7 +199,8 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
         memory_utilization=utilization,
         memory_bytes=options.kv_cache_memory_bytes,
         num_blocks_override=options.num_gpu_blocks_override,
-        dtype=model.dtype,
+        dtype=kept.name,
+        skipped_layers=list(options.kv_cache_dtype_skip_layers),
         prefix_caching=options.enable_prefix_caching is not False,
         hash_algorithm=options.prefix_caching_hash_algo,
     )

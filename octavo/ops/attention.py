@@ -34,7 +34,7 @@ class Reference:
 
     Row r owns tokens row_starts[r] .. row_starts[r + 1], the last of its context of lengths[r]; both int32. Its token at position p lies in
     block tables[r, p // block_size]; tables int32 [rows, any width], of which only entries that a query of this call sees are read.
-    pages uint8 [num_blocks, page_bytes]. sinks float32 [num_heads], where has_sinks. scales float32 [2]: the layer's, of keys and of values.
+    pages uint8 [num_blocks, page_bytes]. sinks float32 [num_heads], where has_sinks. scales float32 [2]: the layer's.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -50,9 +50,7 @@ class Reference:
         page = facts.layout
         tokens = min(num_tokens, _QUERY_TOKENS)
         width = page.dtype.itemsize if page.format.is_plain else 4 * 4  # codes, and what becomes of them on the way to float32
-        context = (
-            max_length * page.num_kv_heads * page.head_dim * (2 * width + 2 * 4 * (facts.num_heads // page.num_kv_heads) + 16)
-        )
+        context = max_length * page.num_kv_heads * page.head_dim * (2 * width + 2 * 4 * (facts.num_heads // page.num_kv_heads) + 16)
         return context + tokens * facts.num_heads * (max_length * 4 * 4 + page.head_dim * 4 * 3)
 
     def __call__(

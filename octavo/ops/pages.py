@@ -162,9 +162,7 @@ class Layout:
         else:
             key_sides[block, :, at] = side
 
-    def _read_codes(
-        self, pages: torch.Tensor, block: torch.Tensor, at: torch.Tensor, scales: Scales
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _read_codes(self, pages: torch.Tensor, block: torch.Tensor, at: torch.Tensor, scales: Scales) -> tuple[torch.Tensor, torch.Tensor]:
         key_sides, value_sides = self.sides(pages)
         if self.kind == "plain":
             codes, value_codes = (self._codes(rows[block, at]) for rows in (self.keys(pages), self.values(pages)))

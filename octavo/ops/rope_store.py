@@ -106,7 +106,7 @@ class Case:
         return torch.cat((angles.cos(), angles.sin()), 1)
 
     def positions(self) -> torch.Tensor:
-        return torch.randperm(64, generator=torch.Generator().manual_seed(5))[: self.tokens].to(torch.int32)
+        return (torch.randperm(max(64, self.tokens), generator=torch.Generator().manual_seed(5))[: self.tokens] % 64).to(torch.int32)
 
     def slots(self) -> torch.Tensor:
         """Scattered over `num_blocks` pages, the second token not stored."""
