@@ -12,6 +12,7 @@ from octavo.ops.weights import FP4_E2M1
 
 LARGEST = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0, "int8": 127.0, "uint4": 15.0, "float4_e2m1": 6.0}
 NAN = 0x7F  # the one nan that is written, in both 8 bit floats
+_BF16_NAN = 0x7FC0  # torch makes another one with each of its loops
 FLOATS = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 
 
@@ -27,12 +28,13 @@ def encode(kept: CacheFormat, x: torch.Tensor, scale: float = 1.0) -> tuple[torc
         codes = _divided(kept.code, groups, side.view(torch.float8_e4m3fn).to(torch.float32) * scale)
         return codes.flatten(-2), side
     if kept.code == "uint4":
-        # the sum makes -0 0, so that it does not matter which of the two is found
-        minimum = (x.amin(-1) + 0.0).to(torch.bfloat16).to(torch.float32)
-        step = ((x.amax(-1) - x.amin(-1)) / 15.0).to(torch.bfloat16).to(torch.float32)
+        # 0.0 + makes -0 0, so that it does not matter which of the two is found
+        minimum = (0.0 + x.amin(-1)).to(torch.bfloat16).to(torch.float32)
+        step = (0.0 + (x.amax(-1) - x.amin(-1)) / 15.0).to(torch.bfloat16).to(torch.float32)
         is_broken = _is_broken(x) | ~step.isfinite() | ~minimum.isfinite()
-        step, minimum = (torch.where(is_broken, torch.nan, part) for part in (step, minimum))
-        side = torch.stack((step, minimum), -1).to(torch.bfloat16).view(torch.uint8)
+        step = torch.where(is_broken, torch.nan, step)
+        side = torch.stack((step, minimum), -1).to(torch.bfloat16).view(torch.int16)
+        side = torch.where(is_broken[..., None], _BF16_NAN, side).to(torch.int16).view(torch.uint8)
         return _divided(kept.code, x - minimum[..., None], step), side
     step = torch.where(_is_broken(x), torch.nan, x.abs().amax(-1) / LARGEST[kept.code])
     return _divided(kept.code, x, step), step[..., None].contiguous().view(torch.uint8)

@@ -221,6 +221,7 @@ class _Bad:
     path, shape, cut = "a", (300, 1000), None
     number_format = None
     default = None
+    is_flat = False
 
     @property
     def target(self) -> torch.Tensor:

@@ -70,8 +70,8 @@ def _encoding(dtype: str, code: str, scale_kind: str):
             numbers = load(x + i * size)
             high, low = maximum(numbers, high), maximum(splat(zero) - numbers, low)
         top, bottom = reduce_max(high), -reduce_max(low)
-        write_half(space, single(single(top - bottom) / steps))
-        write_half(space + 2, single(bottom + zero))
+        write_half(space, single(zero + single(single(top - bottom) / steps)))  # never -0
+        write_half(space + 2, single(zero + bottom))
         step, lowest = read_half(space), read_half(space + 2)
         if is_broken(x, 0, head_dim) or single(step * zero) != zero or single(lowest * zero) != zero:
             step = nan

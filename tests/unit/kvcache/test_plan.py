@@ -97,3 +97,31 @@ def test_a_planned_cache_is_no_larger_than_its_budget() -> None:
     for budget in (10**6, 10**7 + 1, 123_456_789):
         plan: CachePlan = plan_cache(gemma(15, 3), 16, budget)
         assert plan.total_bytes <= budget < plan.total_bytes + plan.block_bytes
+
+
+def coded(count: int, bytes_per_token: int, plain: int = 0) -> CachePlan:
+    """Layers of which some keep plain numbers of 256 bytes a token."""
+    small = StateSpec(kind="full", bytes_per_token=bytes_per_token)
+    return plan_cache(layers(*[StateSpec(kind="full", bytes_per_token=256)] * plain, *[small] * count), 16, 1 << 24)
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_token", "plain", "groups"),
+    [(128, 0, [30]), (128, 2, [2] + [4] * 7), (136, 2, [2] + [4] * 7), (72, 2, [2] + [7] * 4), (72, 4, [4, 14, 12])],
+)
+def test_groups_of_different_formats_share_blocks_and_hardly_waste_any(bytes_per_token: int, plain: int, groups: list[int]) -> None:
+    plan = coded(30 - plain, bytes_per_token, plain)
+    assert [len(group.layers) for group in plan.groups] == groups
+    for group in plan.groups:
+        used = len(group.layers) * group.page_bytes
+        assert group.page_bytes == 16 * group.spec.bytes_per_token
+        assert used <= plan.block_bytes
+    wasted = sum(plan.block_bytes - len(group.layers) * group.page_bytes for group in plan.groups)
+    assert wasted / (len(plan.groups) * plan.block_bytes) <= 0.125
+    assert plan.block_bytes % 8 == 0
+    assert plan.total_bytes == plan.num_blocks * plan.block_bytes <= 1 << 24
+
+
+def test_pages_that_never_fit_together_lose_as_little_as_can_be() -> None:
+    plan = plan_cache(layers(StateSpec(kind="full", bytes_per_token=256), StateSpec(kind="full", bytes_per_token=200)), 16, 1 << 20)
+    assert (plan.block_bytes, len(plan.groups)) == (4096, 2)
