@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ObservabilityConfig, ParallelConfig, SchedulerConfig
+from octavo.logging import LogSettings
 
 _MODEL: dict[str, Any] = {
     "revision": None,
@@ -41,17 +42,35 @@ _SCHEDULER: dict[str, Any] = {
     "max_num_batched_tokens": 64,
     "chunked_prefill": True,
     "long_prefill_token_threshold": 0,
+    "long_prefill_token_threshold_adaptive": False,
     "prefill_schedule_interval": 1,
     "policy": "fcfs",
     "reserve_full_prompt": True,
     "watermark": 0.0,
     "overlapped": True,
     "max_num_queued_requests": None,
+    "max_num_queued_tokens": None,
     "stream_interval": 1,
 }
-_DEVICE: dict[str, Any] = {"device": "cpu", "threads": 1, "attention_backend": None, "op_implementations": "fast"}
+_DEVICE: dict[str, Any] = {"device": "cpu", "threads": 1, "cores": None, "attention_backend": None, "op_implementations": "fast"}
 _PARALLEL: dict[str, Any] = {"tensor_parallel_size": 1, "executor": "in_process", "core_in_process": True}
-_WHOLE: dict[str, Any] = {"log_level": "INFO", "log_stats": True, "reasons": []}
+_OBSERVABILITY: dict[str, Any] = {
+    "metrics_prefix": "vllm:",
+    "histogram_buckets": {},
+    "cache_sample": 0.0,
+    "traces_endpoint": None,
+    "traces_protocol": "grpc",
+}
+_WHOLE: dict[str, Any] = {
+    "log_level": "INFO",
+    "log": LogSettings(),
+    "log_stats": True,
+    "log_iterations": False,
+    "load_progress": True,
+    "renderer_threads": 2,
+    "reasons": [],
+}
+_FOLLOWING = {"max_num_active_seqs": "max_num_seqs", "max_num_scheduled_tokens": "max_num_batched_tokens"}
 
 
 def make_model_config(*, name: str = "made", **fields: Any) -> ModelConfig:
@@ -62,12 +81,16 @@ def make_model_config(*, name: str = "made", **fields: Any) -> ModelConfig:
 def make_config(*, cache_dtype: str | None = None, **fields: Any) -> Config:
     """A configuration with these fields of any of its parts. The cache has the model's dtype unless cache_dtype says another."""
     model = make_model_config(**_take(fields, ModelConfig.__struct_fields__))
+    scheduler = {**_SCHEDULER, **_take(fields, [*_SCHEDULER, *_FOLLOWING])}
+    for name, followed in _FOLLOWING.items():
+        scheduler.setdefault(name, scheduler[followed])
     return Config(
         model=model,
         cache=CacheConfig(**{**_CACHE, "dtype": cache_dtype or model.dtype, **_take(fields, _CACHE)}),
-        scheduler=SchedulerConfig(**{**_SCHEDULER, **_take(fields, _SCHEDULER)}),
+        scheduler=SchedulerConfig(**scheduler),
         device=DeviceConfig(**{**_DEVICE, **_take(fields, _DEVICE)}),
         parallel=ParallelConfig(**{**_PARALLEL, **_take(fields, _PARALLEL)}),
+        observability=ObservabilityConfig(**{**_OBSERVABILITY, **_take(fields, _OBSERVABILITY)}),
         **{**_WHOLE, **fields},
     )
 

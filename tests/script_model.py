@@ -22,7 +22,7 @@ TEMPLATE = (
 )
 
 
-def _byte_letters() -> list[str]:
+def byte_letters() -> list[str]:
     """The letter that stands for each byte in byte-level vocabularies."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters, extra = {b: chr(b) for b in printable}, 256
@@ -48,7 +48,7 @@ def write(
     of each script.
     byte_level: the tokenizer is an ordinary byte-level one; no piece may then be said twice, nor be a single byte.
     """
-    letters = _byte_letters()
+    letters = byte_letters()
     vocabulary = {letter: i for i, letter in enumerate(letters)} | {"<|end|>": EOS}
     successor: dict[int, int] = {}
     said: dict[str, list[int]] = {}

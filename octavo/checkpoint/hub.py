@@ -1,5 +1,6 @@
 """The Hugging Face hub: a model's files through huggingface_hub, in its cache, with a remedy for each way in which that can fail."""
 
+import fnmatch
 import re
 import sys
 import time
@@ -13,19 +14,25 @@ from octavo.errors import CheckpointError, ModelNotFoundError, OctavoError
 
 # what a folder of safetensors needs; subfolders hold other formats of the same weights
 ALLOW = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoken", "merges.txt", "vocab.txt"]
+CONFIG = ["config.json", "generation_config.json"]
 IGNORE = ["*/*", "consolidated*", "adapter_*"]
 LIST_TIMEOUT_S = 10.0
 TRY_TIMEOUT_S = 3.0
+TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "*.jinja", "chat_template.json"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """repo: org/name. quantization: what a GGUF file's name must contain (Q4_K_M); file: its name in the repository."""
+    """repo: org/name. quantization: what a GGUF file's name must contain (Q4_K_M); file: its name in the repository.
+
+    ignore: patterns of files that are not wanted, whatever else is.
+    """
 
     repo: str
     revision: str | None = None
     quantization: str | None = None
     file: str | None = None
+    ignore: tuple[str, ...] = ()
 
     @property
     def wants_gguf(self) -> bool:
@@ -33,7 +40,12 @@ class Wanted:
 
 
 def fetch(
-    wanted: Wanted, *, download_dir: str | Path | None = None, token: str | None = None, offline: bool = False, progress: type[Silent]
+    wanted: Wanted,
+    *,
+    download_dir: str | Path | None = None,
+    token: str | bool | None = None,
+    offline: bool = False,
+    progress: type[Silent],
 ) -> Path:
     """The local folder, or the .gguf file, of a model on the hub; downloads what the cache lacks.
 
@@ -55,6 +67,21 @@ def fetch(
             raise problem from None
         return _from_cache(wanted, download_dir, ModelNotFoundError(problem.fact, problem.hint))
     return folder / first_parts(allow)[0] if allow is not ALLOW else folder
+
+
+def fetch_config(repo: str, *, download_dir: str | Path | None = None, token: str | bool | None = None, offline: bool = False) -> Path:
+    """A folder with the config.json of a repository, and nothing else of it if it was not there. Raises ModelNotFoundError."""
+    from huggingface_hub import snapshot_download
+
+    where = None if download_dir is None else str(download_dir)
+    try:
+        folder = Path(snapshot_download(repo, cache_dir=where, token=token, allow_patterns=CONFIG, local_files_only=offline))
+    except Exception as error:  # as in fetch
+        problem = _is_offline(Wanted(repo), download_dir) if offline else _explain(error, Wanted(repo), token)
+        if problem is None:
+            raise
+        raise problem from None
+    return folder
 
 
 def try_fetch(wanted: Wanted, *, offline: bool, progress: type[Silent]) -> Path | None:
@@ -79,7 +106,7 @@ def first_parts(names: list[str]) -> list[str]:
     return [name for name in names if (part := re.search(r"-(\d{5})-of-\d{5}\.gguf$", name)) is None or part[1] == "00001"]
 
 
-def _list(wanted: Wanted, token: str | None, timeout_s: float) -> list[str]:
+def _list(wanted: Wanted, token: str | bool | None, timeout_s: float) -> list[str]:
     """The names of the repository's files. One try."""
     from huggingface_hub import HfApi
 
@@ -89,6 +116,7 @@ def _list(wanted: Wanted, token: str | None, timeout_s: float) -> list[str]:
 
 def _choose(wanted: Wanted, names: list[str]) -> list[str]:
     """Which files to fetch: ALLOW for a checkpoint, else the parts of one GGUF model."""
+    names = [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in wanted.ignore)]
     files = [name for name in names if name.endswith(".gguf")]
     if not wanted.wants_gguf:
         if any(name.endswith(".safetensors") and "/" not in name for name in names):
@@ -128,10 +156,10 @@ def _no_weights(repo: str, names: list[str]) -> OctavoError:
     return CheckpointError(f"{repo} has no safetensors and no GGUF files", "it is no language model, or its weights are elsewhere")
 
 
-def _download(wanted: Wanted, allow: list[str], download_dir: str | Path | None, token: str | None, progress: type[Silent]) -> Path:
+def _download(wanted: Wanted, allow: list[str], download_dir: str | Path | None, token: str | bool | None, progress: type[Silent]) -> Path:
     from huggingface_hub import snapshot_download
 
-    options: dict[str, Any] = {"ignore_patterns": IGNORE} if allow is ALLOW else {}
+    options: dict[str, Any] = {"ignore_patterns": [*IGNORE, *wanted.ignore]} if allow is ALLOW else {}
     bars = _bars(progress)
     if bars is not None:
         options["tqdm_class"] = bars
@@ -171,6 +199,11 @@ def _from_cache(wanted: Wanted, download_dir: str | Path | None, otherwise: Octa
         folder = Path(snapshot_download(wanted.repo, revision=wanted.revision, cache_dir=where, local_files_only=True, allow_patterns=[]))
     except (LocalEntryNotFoundError, HFValidationError):
         raise otherwise from None
+    return pick(folder, wanted, otherwise)
+
+
+def pick(folder: Path, wanted: Wanted, otherwise: OctavoError) -> Path:
+    """What was wanted among the files of a folder: itself, or one GGUF file; `otherwise` is raised if it is not there."""
     files = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*.gguf"))]
     if not wanted.wants_gguf and (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
         return folder
@@ -189,11 +222,32 @@ def _is_offline(wanted: Wanted, download_dir: str | Path | None) -> ModelNotFoun
     )
 
 
+def fetch_tokenizer(repo: str, *, offline: bool) -> Path:
+    """The local folder with the tokenizer's files of a model on the hub; its weights stay there. Raises ModelNotFoundError."""
+    from huggingface_hub import snapshot_download
+
+    missing = ModelNotFoundError(f"{repo} has no tokenizer.json in {environment.hub_cache()}", "unset HF_HUB_OFFLINE, or name a folder")
+    try:
+        folder = Path(snapshot_download(repo, allow_patterns=TOKENIZER, local_files_only=offline))
+    except Exception as error:  # as in fetch()
+        problem = missing if offline else _explain(error, Wanted(repo), None)
+        if problem is None:
+            raise
+        raise problem from None
+    if not (folder / "tokenizer.json").is_file():
+        raise (
+            missing
+            if offline
+            else ModelNotFoundError(f"{repo} has no tokenizer.json", "name a repository, folder or .gguf file that has one")
+        )
+    return folder
+
+
 class _Unreachable(ModelNotFoundError):
     """The hub does not answer: the cache may have the model still."""
 
 
-def _explain(error: Exception, wanted: Wanted, token: str | None) -> OctavoError | None:
+def _explain(error: Exception, wanted: Wanted, token: str | bool | None) -> OctavoError | None:
     """What went wrong, and the remedy; None for what is no fault of the hub, the network or the name."""
     from huggingface_hub import constants, errors, get_token
 

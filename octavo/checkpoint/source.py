@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from octavo import environment
-from octavo.checkpoint import catalog, hub
+from octavo.checkpoint import catalog, hub, modelscope
 from octavo.checkpoint.progress import Bar, Silent
 from octavo.errors import ModelNotFoundError
 
@@ -34,18 +34,20 @@ def resolve(
     *,
     revision: str | None = None,
     download_dir: str | Path | None = None,
-    token: str | None = None,
+    token: str | bool | None = None,
+    ignore: tuple[str, ...] = (),
     offline: bool | None = None,
     progress: type[Silent] = Bar,
 ) -> Source:
     """Where `model` is, after fetching it if it has to be fetched.
 
     model, in this order: a folder; a .gguf file; a catalog name (`smollm2`); a hub id `org/name`, for repositories of GGUF files
-    `org/name:Q4_K_M` or `org/name/file.gguf`. download_dir: instead of the Hugging Face cache folder. offline: None: as HF_HUB_OFFLINE
-    says.
+    `org/name:Q4_K_M` or `org/name/file.gguf`. download_dir: instead of the Hugging Face cache folder. ignore: patterns of files of a
+    repository that are not fetched. offline: None: as HF_HUB_OFFLINE says.
     Raises ModelNotFoundError, with the remedy, if there is no such model or no right to it, and CheckpointError if its files are of no use.
     """
     is_offline = environment.is_offline() if offline is None else offline
+    model = environment.model_redirects().get(model, model)
     local = Path(model).expanduser()
     if local.is_dir():
         return _local_folder(local, model)
@@ -56,9 +58,24 @@ def resolve(
     found = None if _is_path(model) else _HUB_ID.fullmatch(model)
     if found is None:
         raise _unknown(model)
-    wanted = hub.Wanted(found["repo"], revision, found["quantization"], found["file"])
-    path = hub.fetch(wanted, download_dir=download_dir, token=token, offline=is_offline, progress=progress)
+    wanted = hub.Wanted(found["repo"], revision, found["quantization"], found["file"], ignore)
+    if environment.use_modelscope():
+        path = modelscope.fetch(wanted, download_dir=download_dir, offline=is_offline)
+    else:
+        path = hub.fetch(wanted, download_dir=download_dir, token=token, offline=is_offline, progress=progress)
     return Source("folder" if path.is_dir() else "gguf", path, model, revision)
+
+
+def resolve_config(model: str, *, download_dir: str | Path | None = None, token: str | bool | None = None) -> Source:
+    """Where the config.json of `model` is, a folder or a hub id: its weights are not fetched. Raises ModelNotFoundError."""
+    local = Path(model).expanduser()
+    if (local / "config.json").is_file():
+        return Source("folder", local, model)
+    if local.name == "config.json" and local.is_file():
+        return Source("folder", local.parent, model)
+    if _is_path(model) or local.exists() or _HUB_ID.fullmatch(model) is None:
+        raise ModelNotFoundError(f"--hf-config-path: {model} is no folder with a config.json, and no hub id")
+    return Source("folder", hub.fetch_config(model, download_dir=download_dir, token=token, offline=environment.is_offline()), model)
 
 
 def _local_folder(folder: Path, model: str) -> Source:

@@ -1,138 +1,152 @@
-"""From option fields to a command line: `_` is `-`, switches have a --no- form, sizes take units, JSON takes dotted keys."""
+"""The command line: argparse with our habits. Abbreviations, mirrors, dotted keys, units, a file, help by topic, did-you-mean."""
 
 import argparse
 import difflib
-import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import Field, fields
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from octavo.cli import actions, terminal
+from octavo.cli.words import dashed, fold_dotted
+from octavo.config import awaited
+from octavo.config.options import Options, ServerOptions, typed_fields
 from octavo.errors import ConfigError
+
+_NEEDS = {"enable_auto_tool_choice": "tool_call_parser"}  # one without the other is an error, whatever else is said
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with our habits; an unknown option gets the nearest known one."""
+    """What every command parses with. `prog` is its name, as `octavo bench serve`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"add_help": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        self._file = ""  # the --config file that is being read
+        every = self.add_argument_group(actions.EVERY)
+        every.add_argument(
+            "-h", "--help", action="store_true", default=argparse.SUPPRESS, help="this text; --help=all, GROUP, FLAG or page"
+        )
+        every.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="YAML file of options; the command line is over it")
+        every.add_argument("--color", choices=terminal.CHOICES, default=argparse.SUPPRESS, help="colours; auto = on a terminal")
+        self.add_argument(actions.END_OF_FILE, action=actions.EndOfFileAction, help=argparse.SUPPRESS)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        words = fold_dotted([dashed(word) for word in (sys.argv[1:] if args is None else args)])
+        """The command line over its file. Ends the program for help (0) and for what is wrong or refused (2)."""
+        words = [dashed(word) for word in (sys.argv[1:] if args is None else args)]
+        if (topic := _topic(words)) is not None:
+            terminal.choose(_take(words, "--color")[1])
+            from octavo.cli.help import show
+
+            self.exit(show(_below(self, words), topic))
+        try:
+            words, color = _take(words, "--color")
+            terminal.choose(color)
+            words, file = _take(words, "--config")
+            below = self._read_file(file) if file is not None else []
+            typed = self._parse(below + fold_dotted(words, self._find_json), namespace)
+        except ConfigError as error:
+            self.error(error.fact, error.hint)
+        refused: dict[str, str] = vars(typed).pop(actions.REFUSED, {})
+        lacking = [f"--{a} needs --{b}".replace("_", "-") for a, b in _NEEDS.items() if a in refused and b not in refused]
+        if refused:
+            self.error("\n".join([*lacking, *refused.values()]), "leave out what is refused")
+        vars(typed).pop(actions.FROM_FILE, None)
+        return typed
+
+    def _parse(self, words: list[str], namespace: Any) -> argparse.Namespace:
         parsed: argparse.Namespace
         parsed, unknown = self.parse_known_args(words, namespace)
         if unknown:
             self.error(self._unknown(unknown[0]))
         return parsed
 
+    def _read_file(self, path: str) -> list[str]:
+        """The words that the file stands for, with a mark after them. Until that mark is parsed, errors name the file."""
+        from octavo.cli.config_file import read
+
+        self._file = path
+        return [*fold_dotted(read(path, self), self._find_json), actions.END_OF_FILE]
+
+    def leave_file(self) -> None:
+        """The words of the file are parsed."""
+        self._file = ""
+
+    def _find_json(self, flag: str) -> str:
+        action = actions.find(self, flag)
+        if action is None:
+            raise ConfigError(self._unknown(flag))
+        if not isinstance(action, actions.OptionAction) or action.kind != "json":
+            raise ConfigError(f"{flag} takes no keys: its value is no JSON object")
+        return "--" + action.dest.replace("_", "-")
+
     def _unknown(self, word: str) -> str:
-        known = [s for a in self._actions for s in a.option_strings]
-        near = difflib.get_close_matches(word.split("=", maxsplit=1)[0], known, n=1, cutoff=0.5)
+        if not word.startswith("-"):
+            return f"unexpected argument {word!r}"
+        near = difflib.get_close_matches(word.split("=", maxsplit=1)[0], actions.known_flags(self), n=1, cutoff=0.6)
         return f"unknown argument {word}" + (f"; did you mean {near[0]}?" if near else "")
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\nhint: {self.prog} --help lists the options\n")
-
-
-def dashed(word: str) -> str:
-    """`--max_model_len=1_000` -> `--max-model-len=1_000`."""
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
-def fold_dotted(words: list[str]) -> list[str]:
-    """`--hf-overrides.rope_scaling.factor 4` -> one JSON value of --hf-overrides, later keys over earlier ones."""
-    rest: list[str] = []
-    merged: dict[str, dict[str, Any]] = {}
-    i = 0
-    while i < len(words):
-        name, equals, value = words[i].partition("=")
-        if not name.startswith("--") or "." not in name:
-            rest.append(words[i])
-            i += 1
-            continue
-        if not equals:
-            i += 1
-            if i == len(words):
-                raise ConfigError(f"{name} needs a value")
-            value = words[i]
-        i += 1
-        option, *keys = name.split(".")
-        place = merged.setdefault(option, {})
-        for key in keys[:-1]:
-            place = place.setdefault(key.replace("-", "_"), {})
-        place[keys[-1].replace("-", "_")] = _json_or_text(value)
-    return rest + [word for option, value in merged.items() for word in (option, json.dumps(value))]
+    def error(self, message: str, hint: str | None = None) -> NoReturn:
+        """Say what is wrong and end with 2."""
+        where = f"{self._file}: " if self._file else ""
+        name = terminal.bold(f"{self.prog}:", sys.stderr)
+        text = "\n".join(f"{name} {where}{line}" for line in message.splitlines())
+        self.exit(2, f"{text}\nhint: {hint or f'{self.prog} --help=all lists the options'}\n")
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type, skip: tuple[str, ...] = ()) -> None:
-    """Add every field of an options dataclass to the parser, in its groups. Absent options stay out of the namespace."""
+    """Add every field of an options class to the parser, in its groups, and what vLLM has beside them.
+
+    Absent options stay out of the namespace. The field `accepted` collects what is to be said about options that change nothing.
+    """
     groups: dict[str, Any] = {}
-    for f in fields(cls):
-        if f.name in skip:
+    names = {f.name for c in (Options, ServerOptions) for f in typed_fields(c)}
+    for f in typed_fields(cls):
+        if f.name not in skip:
+            actions.add_field(_group(parser, groups, f.metadata["group"]), f, is_shared=cls in (Options, ServerOptions))
+    if cls not in (Options, ServerOptions):
+        return
+    for line in awaited.rows():
+        if line.name in names or line.name in skip or (line.section == "Frontend") != (cls is ServerOptions):
             continue
-        title = f.metadata["group"]
-        group = groups.get(title) or groups.setdefault(title, parser.add_argument_group(title))
-        _add(group, f)
+        if "--" + line.name.replace("_", "-") not in parser._option_string_actions:  # a command may have its own of that name
+            actions.add_line(_group(parser, groups, line.section), line)
 
 
-def _add(group: Any, f: "Field[Any]") -> None:
-    meta = f.metadata
-    flags = [*meta["aliases"], "--" + f.name.replace("_", "-")]
-    common = {"dest": f.name, "default": argparse.SUPPRESS, "help": _help(f)}
-    if meta["kind"] == "switch":
-        group.add_argument(*flags, *_mirror(f.name), action=_Switch, nargs=0, **common)
-    elif meta["kind"] == "list":
-        group.add_argument(*flags, nargs="+", metavar="X", **common)
-    else:
-        metavar = None if meta["choices"] else f.name.rsplit("_", 1)[-1].upper()
-        group.add_argument(*flags, type=_converter(f), choices=meta["choices"], metavar=metavar, **common)
+def _group(parser: argparse.ArgumentParser, groups: dict[str, Any], title: str) -> Any:
+    return groups.get(title) or groups.setdefault(title, parser.add_argument_group(title))
 
 
-def _help(f: "Field[Any]") -> str:
-    text = str(f.metadata["help"]).replace("%", "%%")
-    shown = f.default not in (None, False, "") and "default" not in text and not callable(f.default_factory)
-    return f"{text} (default: {f.default})" if shown and not callable(f.default) and f.metadata["kind"] != "json" else text
+def _topic(words: list[str]) -> str | None:
+    """What help is asked for: "" is the short one; None: none is."""
+    for word in words:
+        if word in ("-h", "--help"):
+            return ""
+        if word.startswith("--help="):
+            return word.removeprefix("--help=")
+    return None
 
 
-def _mirror(name: str) -> list[str]:
-    """--no-x of every switch; --disable-x of --enable-x and the other way round."""
-    words = ["--no-" + name.replace("_", "-")]
-    for one, other in (("enable_", "disable_"), ("disable_", "enable_")):
-        if name.startswith(one):
-            mirrored = other + name.removeprefix(one)
-            words += ["--" + mirrored.replace("_", "-"), "--no-" + mirrored.replace("_", "-")]
-    return words
+def _below(parser: argparse.ArgumentParser, words: list[str]) -> argparse.ArgumentParser:
+    """The parser of the command that the words lead to."""
+    for word in words:
+        parser = actions.commands_of(parser).get(word, parser)
+    return parser
 
 
-class _Switch(argparse.Action):
-    """Sets its destination to what the spelling says: --x, --no-x, and their enable/disable mirrors."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        spelled = (option_string or "").removeprefix("--").replace("-", "_")
-        value = not spelled.startswith("no_")
-        spelled = spelled.removeprefix("no_")
-        if spelled != self.dest and self.dest.startswith(("enable_", "disable_")) and not self.dest.startswith(spelled):
-            value = not value
-        setattr(namespace, self.dest, value)
-
-
-def _converter(f: "Field[Any]") -> Callable[[str], Any]:
-    kind, parse = f.metadata["kind"], f.metadata["parse"]
-    converters: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "json": json.loads, "str": str}
-
-    def convert(text: str) -> Any:
-        try:
-            if parse is not None:
-                return parse(text)
-            return converters[kind](text)
-        except (ConfigError, ValueError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+def _take(words: list[str], flag: str) -> tuple[list[str], str | None]:
+    """The words without `flag VALUE` and `flag=VALUE`, and the last such value."""
+    rest: list[str] = []
+    value = None
+    i = 0
+    while i < len(words):
+        name, equals, after = words[i].partition("=")
+        if name != flag:
+            rest.append(words[i])
+        elif equals:
+            value = after
+        elif i + 1 == len(words):
+            raise ConfigError(f"{flag} needs a value")
+        else:
+            i += 1
+            value = words[i]
+        i += 1
+    return rest, value

@@ -1,6 +1,5 @@
 """octavo serve MODEL: options from the command line, then the server."""
 
-import dataclasses
 import sys
 from typing import Any
 
@@ -23,14 +22,13 @@ def parse(argv: list[str]) -> tuple[Options, ServerOptions]:
     """Options as typed."""
     typed: dict[str, Any] = vars(parser().parse_args(argv))
     tag = typed.pop("model_tag")
-    if "model" in typed:
+    if "model" in typed and any(word.partition("=")[0] == "--model" for word in argv):
         print("octavo serve: --model is taken; the model is better given as `octavo serve MODEL`", file=sys.stderr)
     if tag is not None:
         typed["model"] = tag
     names = option_names(Options)
     engine = Options(**{k: v for k, v in typed.items() if k in names})
-    server = ServerOptions(**{k: v for k, v in typed.items() if k not in names})
-    return engine, dataclasses.replace(server)
+    return engine, ServerOptions(**{k: v for k, v in typed.items() if k not in names})
 
 
 def run(argv: list[str]) -> int:

@@ -72,20 +72,6 @@ FORMATS: dict[str, CacheFormat] = {
 ALIASES = {"fp8": "fp8_e4m3"}
 TYPED = ("auto", "fp8", *FORMATS)  # what --kv-cache-dtype takes
 
-# of vLLM's list, and why not here
-REFUSED = {
-    "fp8_inc": "it is the fp8 of another accelerator; fp8 is the same numbers",
-    "fp8_ds_mla": "it is the record of attention over a latent vector (MLA), which this model does not have",
-    "nvfp4_ds_mla": "it is the record of attention over a latent vector (MLA), which this model does not have",
-    **dict.fromkeys(
-        (
-            *("nvfp4_4over6", "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"),
-            *("octave_k3v4", "octave_k3v3", "octave_k3v3_compact", "ultraquant_4bit"),
-        ),
-        "octavo does not have it",
-    ),
-}
-
 
 def decide(typed: str, model_dtype: str, quantization_config: dict[str, Any], reasons: list[str]) -> CacheFormat:
     """The format of the cache. auto: what the checkpoint was calibrated for, else the model's own numbers."""
@@ -96,10 +82,6 @@ def decide(typed: str, model_dtype: str, quantization_config: dict[str, Any], re
             return FORMATS[model_dtype]
         name = stored
         reasons.append(f"kv_cache_dtype = {name}: the checkpoint has scales for it; --kv-cache-dtype {model_dtype} keeps plain numbers")
-    if name in REFUSED:
-        raise ConfigError(f"kv_cache_dtype {name}: {REFUSED[name]}", f"known: {', '.join(TYPED)}")
-    if name not in FORMATS:
-        raise ConfigError(f"kv_cache_dtype {name!r} is not a number format of the cache", f"known: {', '.join(TYPED)}")
     if FORMATS[name].is_plain and name != model_dtype:
         raise ConfigError(f"kv_cache_dtype {name} differs from the model's {model_dtype}", "leave it at auto, or set --dtype to the same")
     return FORMATS[name]
@@ -114,9 +96,11 @@ def _stored(quantization_config: dict[str, Any]) -> str | None:
     return "fp8_e4m3" if is_fp8 or algorithm == "FP8" else "nvfp4" if algorithm == "NVFP4" else None
 
 
-def check_skipped(skipped: list[str]) -> None:
-    """Raise ConfigError for an entry of --kv-cache-dtype-skip-layers that names no layer."""
+def check_skipped(skipped: list[str], num_layers: int | None) -> None:
+    """Raise ConfigError for an entry of --kv-cache-dtype-skip-layers that names no layer. num_layers: of the model, where it says."""
     for entry in skipped:
+        if entry.isdecimal() and num_layers is not None and int(entry) >= num_layers:
+            raise ConfigError(f"kv_cache_dtype_skip_layers: there is no layer {entry}", f"layers are 0 to {num_layers - 1}")
         if entry != "sliding_window" and not entry.isdecimal():
             raise ConfigError(
                 f"kv_cache_dtype_skip_layers: {entry!r} is neither the number of a layer nor sliding_window",

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from octavo.logging import LogSettings
+
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # as the user typed it
@@ -31,6 +33,19 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_content_format: str
     trust_special_tokens_in_content: bool
     disable_sliding_window: bool
+    quantization_config: dict[str, Any] = {}  # --quantization-config: how a plain checkpoint is quantized while it is loaded
+    num_tokens: int | None = None  # told by the front end's tokenizer: ids from here on have no text and are never sampled; None = no such
+
+    def with_tokens_of(self, size: int | None) -> "ModelConfig":
+        """The same with a tokenizer of so many ids: a model's vocabulary may be padded. A token that ends a text counts, whatever it is."""
+        if size is None:
+            return self
+        return msgspec.structs.replace(self, num_tokens=min(self.vocab_size, max(size, *(token + 1 for token in self.eos_token_ids), 1)))
+
+    @property
+    def sampled_ids(self) -> int:
+        """Token ids below this can be sampled."""
+        return self.vocab_size if self.num_tokens is None else self.num_tokens
 
 
 class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,21 +61,26 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
+    max_num_active_seqs: int  # that run at a time; max_num_seqs sizes the worker
     max_num_batched_tokens: int
+    max_num_scheduled_tokens: int  # of a step; max_num_batched_tokens sizes the worker
     chunked_prefill: bool
     long_prefill_token_threshold: int  # 0 = none
+    long_prefill_token_threshold_adaptive: bool
     prefill_schedule_interval: int
     policy: str  # "fcfs" | "priority"
     reserve_full_prompt: bool
     watermark: float
     overlapped: bool  # plan step n+1 while n computes
     max_num_queued_requests: int | None
+    max_num_queued_tokens: int | None  # prompt tokens
     stream_interval: int
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: str  # "cpu"
     threads: int
+    cores: list[int] | None  # that the threads may run on; None: any
     attention_backend: str | None  # None: the first that does not refuse
     op_implementations: str  # "fast" | "reference"
 
@@ -71,12 +91,25 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
     core_in_process: bool
 
 
+class ObservabilityConfig(msgspec.Struct, frozen=True, kw_only=True):
+    metrics_prefix: str
+    histogram_buckets: dict[str, list[float]]  # by family, where they differ from the defaults
+    cache_sample: float  # share of the cache blocks whose stays are measured; 0 = none
+    traces_endpoint: str | None
+    traces_protocol: str  # "grpc" | "http/protobuf"
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelConfig
     cache: CacheConfig
     scheduler: SchedulerConfig
     device: DeviceConfig
     parallel: ParallelConfig
+    observability: ObservabilityConfig
     log_level: str
+    log: LogSettings
     log_stats: bool
+    log_iterations: bool  # a line for each step
+    load_progress: bool  # tell how far the reading of weights is
+    renderer_threads: int
     reasons: list[str]  # why each computed value is what it is, for the log

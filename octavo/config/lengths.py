@@ -23,7 +23,7 @@ def derived_max_model_len(hf_config: dict[str, Any]) -> int | None:
     kind = rope.get("rope_type") or rope.get("type") or "default"
     factor = float(rope.get("factor") or 1.0)
     if kind == "yarn":
-        return max(length, int(rope.get("original_max_position_embeddings") or length) * factor.__ceil__())
+        return max(length, int((rope.get("original_max_position_embeddings") or length) * factor))
     if kind in ("linear", "dynamic") and not rope.get("original_max_position_embeddings"):
         return int(length * factor)
     return length

@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from octavo.errors import ConfigError
+
 
 class MachineFacts(msgspec.Struct, frozen=True):
     cores: int  # that this process may use
@@ -23,6 +25,22 @@ def look() -> MachineFacts:
         cores = os.cpu_count() or 1
     quota = _cgroup_cores()
     return MachineFacts(max(1, min(cores, quota) if quota else cores), total_bytes(), available_bytes())
+
+
+def affinity() -> list[int]:
+    """The cores that this process may run on; empty where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def parse_cores(text: str) -> list[int]:
+    """`0-3,6` -> [0, 1, 2, 3, 6]. Raises ConfigError."""
+    cores: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)) or int(last or first) > 4095:
+            raise ConfigError(f"{text!r} names no cores", "write them as 0-3,6")
+        cores.update(range(int(first), int(last or first) + 1))
+    return sorted(cores)
 
 
 def _cgroup_cores() -> int | None:

@@ -1,14 +1,17 @@
 """Options: everything that can be typed, each field once. The command line, the keywords of LLM(...) and the docs are made from it.
 
 None means "you choose": resolve() then decides and says why. A field's metadata holds its help, its group and how text becomes a value.
+What vLLM has beside these is in awaited.txt.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from octavo.config import awaited
 from octavo.config.cache_formats import TYPED
 from octavo.config.numbers import parse_count, parse_length
+from octavo.errors import ConfigError
 
 
 def option(
@@ -20,9 +23,13 @@ def option(
     parse: Callable[[str], Any] | None = None,
     choices: tuple[str, ...] | None = None,
     aliases: tuple[str, ...] = (),
+    bare: Any = None,
 ) -> Any:
-    """A field of Options. kind: str, int, float, switch, list, json; parse: text -> value where kind does not say it."""
-    metadata = {"help": help_text, "group": group, "kind": kind, "parse": parse, "choices": choices, "aliases": aliases}
+    """A field of Options. kind: str, int, float, switch, list, json; parse: text -> value where kind does not say it.
+
+    bare: what the flag without a value means, where that is allowed.
+    """
+    metadata = {"help": help_text, "group": group, "kind": kind, "parse": parse, "choices": choices, "aliases": aliases, "bare": bare}
     if isinstance(default, (dict, list)):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -38,9 +45,22 @@ class Options:
     revision: str | None = option(None, "branch, tag or commit of the hub repository", "Model")
     tokenizer_revision: str | None = option(None, "the same for --tokenizer", "Model")
     download_dir: str | None = option(None, "where hub files are kept; default: the Hugging Face cache", "Model")
-    hf_token: str | None = option(None, "hub token; default: HF_TOKEN or the saved login", "Model")
+    hf_token: str | bool | None = option(None, "hub token; default: HF_TOKEN or the saved login", "Model", bare=True)
+    ignore_patterns: list[str] = option(["original/**/*"], "files of the hub repository that are not fetched", "Model", kind="list")
+    use_tqdm_on_load: bool = option(True, "show the progress of reading weights", "Model", kind="switch")
+    hf_config_path: str | None = option(None, "folder or hub id whose config.json is taken; default: the model's own", "Model")
+    config_format: str = option("auto", "layout of the configuration", "Model", choices=("auto", "hf"))
+    tokenizer_mode: str = option(
+        "auto", "kind of tokenizer; auto, hf and glm5_next all read tokenizer.json", "Model", choices=("auto", "hf", "glm5_next")
+    )
+    model_impl: str = option("auto", "whose model code runs; all mean octavo's", "Model", choices=("auto", "octavo", "vllm"))
+    runner: str = option("auto", "what the model is for", "Model", choices=("auto", "generate"))
+    convert: str = option("auto", "what the model is made into", "Model", choices=("auto", "none"))
     load_format: str = option(
-        "auto", "how weights are stored; dummy = random weights, nothing is read", "Model", choices=("auto", "safetensors", "gguf", "dummy")
+        "auto",
+        "how weights are stored; hf = auto; dummy = random weights, nothing is read",
+        "Model",
+        choices=("auto", "hf", "safetensors", "gguf", "dummy"),
     )
     dtype: str = option(
         "auto",
@@ -51,6 +71,9 @@ class Options:
     quantization: str | None = option(None, "number format of the weights, when it is not told by the checkpoint", "Model", aliases=("-q",))
     max_model_len: int | None = option(
         None, "largest context, prompt and output; 1k, 1K, 25.6k; auto or -1 = what fits", "Model", kind="int", parse=parse_length
+    )
+    quantization_config: dict[str, Any] = option(
+        {}, "JSON: what quantizing while loading does by layer: linear, moe, targets, ignore, group_size", "Model", kind="json"
     )
     seed: int = option(0, "seed of requests that bring none", "Model", kind="int")
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json", "Model", kind="json")
@@ -84,7 +107,7 @@ class Options:
     kv_cache_memory_bytes: int | None = option(None, "size of the cache, instead of what is left", "Cache", kind="int", parse=parse_count)
     block_size: int | None = option(None, "tokens in a cache block", "Cache", kind="int")
     kv_cache_dtype: str = option(
-        "auto", f"number format of the cache: {', '.join(TYPED)}; auto = the checkpoint's, else the model's (fp8 = fp8_e4m3)", "Cache"
+        "auto", "number format of the cache; auto = the checkpoint's, else the model's; fp8 = fp8_e4m3", "Cache", choices=TYPED
     )
     kv_cache_dtype_skip_layers: list[str] = option(
         [], "layers that keep the model's own numbers: numbers from 0, or sliding_window", "Cache", kind="list"
@@ -95,10 +118,29 @@ class Options:
 
     # --- scheduler
     max_num_seqs: int | None = option(None, "most requests in one step", "Scheduler", kind="int", parse=parse_count)
+    max_num_active_seqs: int | None = option(
+        None, "most requests that run at a time; default: max_num_seqs, which sizes the worker", "Scheduler", kind="int", parse=parse_count
+    )
     max_num_batched_tokens: int | None = option(None, "most tokens in one step", "Scheduler", kind="int", parse=parse_count)
+    max_num_scheduled_tokens: int | None = option(
+        None,
+        "most tokens that a step is given; default: max_num_batched_tokens, which sizes the worker",
+        "Scheduler",
+        kind="int",
+        parse=parse_count,
+    )
+    performance_mode: str = option(
+        "balanced",
+        "throughput doubles the defaults of max_num_seqs and max_num_batched_tokens; interactivity is the same as balanced on a CPU",
+        "Scheduler",
+        choices=("balanced", "interactivity", "throughput"),
+    )
     enable_chunked_prefill: bool | None = option(None, "let a prompt be computed in parts; default on", "Scheduler", kind="switch")
     long_prefill_token_threshold: int = option(
         0, "most prompt tokens of one request in a step while others run; 0 = no such cap", "Scheduler", kind="int", parse=parse_count
+    )
+    long_prefill_token_threshold_adaptive: bool = option(
+        False, "raise that cap to a fair share: max_num_batched_tokens / requests", "Scheduler", kind="switch"
     )
     prefill_schedule_interval: int = option(1, "compute prompts only in every n-th step", "Scheduler", kind="int")
     scheduling_policy: str = option("fcfs", "who goes first: arrival, or priority then arrival", "Scheduler", choices=("fcfs", "priority"))
@@ -115,6 +157,9 @@ class Options:
     device: str = option("auto", "where to run", "Device", choices=("auto", "cpu"))
     cpu_threads: int | None = option(None, "threads of the compute pool; default: the cores this process may use", "Device", kind="int")
     attention_backend: str | None = option(None, "attention back end: CPU_ATTN or TORCH_SDPA; default: the first that can", "Device")
+    attention_config: dict[str, Any] = option(
+        {}, "JSON; its backend is --attention-backend, its other keys are for GPUs", "Device", kind="json", aliases=("-ac",)
+    )
     op_implementations: str = option(
         "fast", "reference = plain torch for every op, for comparison", "Device", choices=("fast", "reference")
     )
@@ -132,12 +177,25 @@ class Options:
         choices=("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
     )
     log_format: str = option("text", "form of the log's lines", "Log", choices=("text", "json"))
+    logging_config: dict[str, Any] = option(
+        {}, "JSON: log_level, formatter (text or json), configure_logging, pylogging_config_file (for dictConfig)", "Log", kind="json"
+    )
     metrics_prefix: str = option("vllm:", "what the names of the metrics begin with", "Log")
     custom_histogram_buckets: dict[str, list[float]] | None = option(
         None, "JSON: upper bounds of the histograms, by family", "Log", kind="json"
     )
+    show_hidden_metrics_for_version: str | None = option(None, "show metrics that were hidden since this version; octavo hides none", "Log")
+    kv_cache_metrics: bool = option(False, "measure how long cache blocks stay, lie idle and wait for their next use", "Log", kind="switch")
+    kv_cache_metrics_sample: float = option(0.01, "share of the blocks that --kv-cache-metrics looks at", "Log", kind="float")
     otlp_traces_endpoint: str | None = option(None, "address that OpenTelemetry traces are sent to; needs the extra otel", "Log")
+    enable_logging_iteration_details: bool = option(False, "log each step: requests, tokens, time", "Log", kind="switch")
+    fail_on_environ_validation: bool = option(False, "unknown OCTAVO_ and VLLM_ variables are errors", "Log", kind="switch")
     collect_detailed_traces: list[str] | None = option(None, "more spans: model, worker, all", "Log", kind="list")
+
+    # --- front end
+    renderer_num_workers: int = option(2, "threads that render chat templates and tokenize long prompts", "Front end", kind="int")
+
+    accepted: list[str] = field(default_factory=list)  # facts about options that were accepted and change nothing, for the log
 
 
 @dataclass(kw_only=True)
@@ -150,6 +208,7 @@ class ServerOptions:
         None, "keys that clients must send (Authorization: Bearer); environment: OCTAVO_API_KEY", "Server", kind="list"
     )
     uds: str | None = option(None, "path of a Unix socket to listen on instead of host and port", "Server")
+    uds_mode: str = option("660", "permissions of that socket, octal", "Server")
     root_path: str = option("", "path prefix when behind a proxy", "Server")
     guard_all_endpoints: bool = option(
         False,
@@ -163,9 +222,9 @@ class ServerOptions:
     ssl_cert_reqs: int = option(0, "clients' certificates: 0 not asked for, 1 optional, 2 required", "TLS", kind="int")
     ssl_ciphers: str | None = option(None, "TLS 1.2 ciphers, in OpenSSL's words", "TLS")
     enable_ssl_refresh: bool = option(False, "read the TLS files again when they change", "TLS", kind="switch")
-    allowed_origins: list[str] = option([], "JSON list of origins whose pages may call the server; default: none", "CORS", kind="json")
-    allowed_methods: list[str] = option(["*"], "JSON list of the methods that they may use", "CORS", kind="json")
-    allowed_headers: list[str] = option(["*"], "JSON list of the headers that they may send", "CORS", kind="json")
+    allowed_origins: list[str] = option([], "origins whose pages may call the server; default: none", "CORS", kind="list")
+    allowed_methods: list[str] = option(["*"], "the methods that they may use", "CORS", kind="list")
+    allowed_headers: list[str] = option(["*"], "the headers that they may send", "CORS", kind="list")
     allow_credentials: bool = option(False, "they may send credentials", "CORS", kind="switch")
     middleware: list[str] = option([], "import paths of ASGI middleware, a class or a function", "Server", kind="list")
     shutdown_timeout: float = option(25.0, "seconds that running requests get to finish after SIGTERM or Ctrl-C", "Server", kind="float")
@@ -202,6 +261,58 @@ class ServerOptions:
     log_error_stack: bool = option(False, "log where an error answer came from", "Server log", kind="switch")
 
 
+@dataclass(kw_only=True)
+class BatchOptions:
+    """Options of `octavo run-batch` beside the engine's."""
+
+    input_file: str | None = option(None, "the batch file, or its http(s) address", "Batch", aliases=("-i",))
+    output_file: str | None = option(
+        None, "where the answers go when all are there: a file, or an http(s) address (PUT)", "Batch", aliases=("-o",)
+    )
+    output_tmp_dir: str | None = option(
+        None, "where answers are kept until all are there; default: beside the output, for an address octavo's cache", "Batch"
+    )
+    max_inflight: int | None = option(
+        None, "most lines under way at once; default: twice --max-num-seqs", "Batch", kind="int", parse=parse_count
+    )
+    enable_metrics: bool = option(False, "serve /metrics at --host and --port meanwhile", "Batch", kind="switch")
+
+
 def option_names(cls: type) -> set[str]:
     """The field names of Options or ServerOptions."""
     return {f.name for f in fields(cls)}
+
+
+def typed_fields(cls: type) -> "list[Field[Any]]":
+    """The fields of Options or ServerOptions that can be typed, in order."""
+    return [f for f in fields(cls) if f.metadata]
+
+
+def from_keywords(keywords: dict[str, Any]) -> Options:
+    """Options from the keywords of LLM(...). Raises ConfigError for an unknown one, and for one that awaits its feature."""
+    names = {f.name for f in typed_fields(Options)}
+    kept, facts = awaited.take_accepted(keywords, names, "LLM()")
+    for f in typed_fields(Options):
+        if f.metadata["parse"] is not None and isinstance(kept.get(f.name), str):
+            kept[f.name] = f.metadata["parse"](kept[f.name])
+        elif f.metadata["kind"] == "list" and isinstance(kept.get(f.name), str):
+            kept[f.name] = [kept[f.name]]
+    return Options(**kept, accepted=facts)
+
+
+def check(options: Options | ServerOptions) -> None:
+    """Raise ConfigError for a value that no option can have, or that awaits its feature."""
+    for f in typed_fields(type(options)):
+        value = getattr(options, f.name)
+        if (why := awaited.refusal(f.name, value)) is not None:
+            raise ConfigError(f"{f.name} {value!r}: {why}", "leave it away")
+        if value is not None and (wrong := misfit(f, value)) is not None:
+            raise ConfigError(f"{f.name}: {wrong}")
+
+
+def misfit(f: "Field[Any]", value: Any) -> str | None:
+    """What is wrong with a value of the right type, or None."""
+    choices = f.metadata["choices"]
+    if choices and value not in choices:
+        return awaited.unknown_word(str(value), tuple(choices))
+    return awaited.unknown_key(f.name, value)

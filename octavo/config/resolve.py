@@ -1,5 +1,6 @@
 """resolve(): from what was typed to what is done, with the reason of each decision. Only `resolve_model` reads files."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -9,16 +10,29 @@ from octavo.checkpoint import catalog
 from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
-from octavo.config import cache_formats
+from octavo.config import awaited, cache_formats, variables
 from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
-from octavo.config.machine import MachineFacts, look
-from octavo.config.options import Options
+from octavo.config.machine import MachineFacts, affinity, look, parse_cores
+from octavo.config.observability import decide_log, decide_observability
+from octavo.config.options import Options, check
 from octavo.errors import ConfigError, UnsupportedModelError
 
 Usage = Literal["llm", "server"]
 
+# what users may type for a quant_method that checkpoints call otherwise
+_ALSO_CALLED = {
+    "auto_awq": "awq",
+    "awq_marlin": "awq",
+    "auto_gptq": "gptq",
+    "gptq_marlin": "gptq",
+    "compressed_tensors": "compressed-tensors",
+    "gpt_oss_mxfp4": "mxfp4",
+    "modelopt_fp4": "modelopt",
+    "modelopt_mixed": "modelopt",
+    "modelopt_mxfp8": "modelopt",
+}
 CPU_UTILIZATION = 0.5
 GPU_UTILIZATION = 0.92
 CPU_BLOCK_SIZE = 32
@@ -29,10 +43,14 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
 
     Raises ConfigError, ModelNotFoundError or UnsupportedModelError.
     """
+    check(options)
+    reasons = [*options.accepted, *variables.check(strict=options.fail_on_environ_validation)]
+    options = spread(options)
     machine = machine or look()
-    reasons: list[str] = []
     device = decide_device(options, machine, reasons)
     parallel = decide_parallel(options, reasons)
+    log_level, log = decide_log(options)
+    observability = decide_observability(options, reasons)
     model = resolve_model(options, reasons)
     return Config(
         model=model,
@@ -40,15 +58,26 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
         scheduler=decide_scheduler(options, model, usage, reasons),
         device=device,
         parallel=parallel,
-        log_level=environment.logging_level(),
+        observability=observability,
+        log_level=log_level,
+        log=log,
         log_stats=not options.disable_log_stats,
+        log_iterations=options.enable_logging_iteration_details,
+        load_progress=options.use_tqdm_on_load,
+        renderer_threads=decide_renderer_threads(options),
         reasons=reasons,
     )
 
 
 def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
     """Find the model's files and decide everything that follows from them."""
-    found = sources.resolve(options.model, revision=options.revision, download_dir=options.download_dir, token=options.hf_token)
+    found = sources.resolve(
+        options.model,
+        revision=options.revision,
+        download_dir=options.download_dir,
+        token=options.hf_token,
+        ignore=tuple(options.ignore_patterns),
+    )
     if options.tokenizer is None:
         tokenizer_path = found.path
     else:
@@ -56,7 +85,9 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
             options.tokenizer, revision=options.tokenizer_revision, download_dir=options.download_dir, token=options.hf_token
         ).path
     stored, own_generation = hf_config_files.read(found)
-    hf_config = _merged(stored, options.hf_overrides)
+    if options.hf_config_path is not None:
+        stored = read_other_config(options, reasons)
+    hf_config = override(stored, options.hf_overrides)
     if (listed := catalog.find(options.model)) is not None and not Path(options.model).exists():
         own_generation = listed.generation | own_generation
     generation = _generation_config(options, own_generation)
@@ -88,6 +119,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         bos_token_id=hf_config.get("bos_token_id"),
         load_format=decide_load_format(options, found),
         quantization=decide_quantization(options, hf_config),
+        quantization_config=options.quantization_config,
         seed=options.seed,
         max_logprobs=options.max_logprobs,
         logprobs_mode=options.logprobs_mode,
@@ -97,6 +129,53 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         trust_special_tokens_in_content=options.trust_special_tokens_in_content,
         disable_sliding_window=options.disable_sliding_window,
     )
+
+
+def spread(options: Options) -> Options:
+    """The JSON options whose keys are options too, as those; a flag is over the JSON."""
+    changes: dict[str, Any] = {}
+    for (name, key), option in awaited.NESTED.items():
+        value = getattr(options, name).get(key)
+        if value is not None and getattr(options, option) is None:
+            changes[option] = value
+    result = dataclasses.replace(options, **changes)
+    if (result.attention_backend or "").lower() == "auto":
+        result.attention_backend = None
+    return result
+
+
+def decide_renderer_threads(options: Options) -> int:
+    if not 1 <= options.renderer_num_workers <= 64:
+        raise ConfigError(f"renderer_num_workers must be between 1 and 64, not {options.renderer_num_workers}")
+    return options.renderer_num_workers
+
+
+def read_other_config(options: Options, reasons: list[str]) -> dict[str, Any]:
+    """The config.json of --hf-config-path."""
+    assert options.hf_config_path is not None
+    found = sources.resolve_config(options.hf_config_path, download_dir=options.download_dir, token=options.hf_token)
+    reasons.append(f"config.json of {options.hf_config_path}, not the model's own: --hf-config-path")
+    return hf_config_files.read(found)[0]
+
+
+def override(stored: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """--hf-overrides over config.json, key by key; but a way of rotating that is named replaces the stored one, under either key.
+
+    The base and the share of a head that is rotated stay, unless they are given too.
+    """
+    result = _merged(stored, over)
+    given = over.get("rope_parameters") or over.get("rope_scaling")
+    if not isinstance(given, dict) or not (given.get("rope_type") or given.get("type")):
+        return result
+    kept = {
+        key: old[key]
+        for old in (stored.get("rope_scaling"), stored.get("rope_parameters"))
+        for key in ("rope_theta", "partial_rotary_factor")
+        if isinstance(old, dict) and key in old
+    }
+    result.pop("rope_scaling", None)
+    result["rope_parameters"] = kept | given
+    return result
 
 
 def decide_model_type(hf_config: dict[str, Any]) -> str:
@@ -123,8 +202,8 @@ def decide_dtype(options: Options, hf_config: dict[str, Any], reasons: list[str]
 
 def decide_load_format(options: Options, found: Source) -> str:
     stored = "gguf" if found.kind == "gguf" else "safetensors"
-    if options.load_format in ("auto", stored, "dummy"):
-        return stored if options.load_format == "auto" else options.load_format
+    if options.load_format in ("auto", "hf", stored, "dummy"):
+        return stored if options.load_format in ("auto", "hf") else options.load_format
     raise ConfigError(f"--load-format {options.load_format}: {found.path} holds {stored} weights", "leave --load-format at auto")
 
 
@@ -133,10 +212,17 @@ def decide_quantization(options: Options, hf_config: dict[str, Any]) -> str | No
     unknown, or that the checkpoint contradicts.
     """
     stored = (hf_config.get("quantization_config") or {}).get("quant_method")
-    wanted = options.quantization or stored
+    if stored == "fp8" and str(hf_config.get("model_type")).startswith("deepseek_v4"):
+        stored = "deepseek_v4_fp8"  # one quant_method for two layouts
+    wanted = _ALSO_CALLED.get(options.quantization or "", options.quantization) or stored
+    if options.quantization_config:
+        if stored is not None:
+            fact = f"--quantization-config is for checkpoints that are quantized while loading, and this one is in {stored!r}"
+            raise ConfigError(fact, "leave it out: the checkpoint tells")
+        wanted = wanted or "online"
     if wanted in (None, "gguf"):
         return None
-    if stored is not None and options.quantization not in (None, stored):
+    if stored is not None and wanted != stored:
         raise ConfigError(
             f"--quantization {options.quantization}, but the checkpoint is in {stored!r}", "leave --quantization out: the checkpoint tells"
         )
@@ -152,25 +238,43 @@ def decide_quantization(options: Options, hf_config: dict[str, Any]) -> str | No
 
 def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -> DeviceConfig:
     threads = options.cpu_threads
+    cores = decide_cores(machine, reasons)
     if threads is None:
-        threads = machine.cores
+        threads = machine.cores if cores is None else len(cores)
         reasons.append(f"cpu_threads = {threads}: the cores that this process may use")
     if not 1 <= threads <= 1024:
         raise ConfigError(f"cpu_threads must be between 1 and 1024, not {threads}")
     return DeviceConfig(
         device=machine.device if options.device == "auto" else options.device,
         threads=threads,
+        cores=cores,
         attention_backend=options.attention_backend,
         op_implementations=options.op_implementations,
     )
 
 
-def decide_parallel(options: Options, reasons: list[str]) -> ParallelConfig:
-    if options.tensor_parallel_size != 1:
+def decide_cores(machine: MachineFacts, reasons: list[str]) -> list[int] | None:
+    """The cores that OCTAVO_CPU_OMP_THREADS_BIND names, without those that are reserved; None: wherever the system puts the threads."""
+    bound, reserved = environment.cpu_threads_bind(), environment.cpu_num_reserved()
+    named = bound not in ("auto", "nobind", "all")
+    if not named and not reserved:
+        return None
+    allowed = affinity()
+    cores = parse_cores(bound) if named else allowed
+    if not allowed:
+        raise ConfigError("this system does not let octavo choose cores", "unset OCTAVO_CPU_OMP_THREADS_BIND")
+    if missing := sorted(set(cores) - set(allowed)):
         raise ConfigError(
-            f"tensor_parallel_size {options.tensor_parallel_size}: this version of octavo runs one rank",
-            "leave it at 1; models fit by GGUF size",
+            f"OCTAVO_CPU_OMP_THREADS_BIND={bound}: this process may not use core {missing[0]}", f"it may use {', '.join(map(str, allowed))}"
         )
+    if len(cores) <= reserved:
+        raise ConfigError(f"OCTAVO_CPU_NUM_OF_RESERVED_CPU={reserved} leaves none of {len(cores)} cores")
+    cores = cores[: len(cores) - reserved]
+    reasons.append(f"compute threads run on cores {', '.join(map(str, cores))}: the environment names or reserves cores")
+    return cores
+
+
+def decide_parallel(options: Options, reasons: list[str]) -> ParallelConfig:
     alone = environment.in_one_process()
     if alone:
         reasons.append("one process: OCTAVO_ENABLE_V1_MULTIPROCESSING=0")
@@ -189,7 +293,11 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
     quantization = model.hf_config.get("quantization_config") or {}
     kept = cache_formats.decide(options.kv_cache_dtype, model.dtype, quantization, reasons)
-    cache_formats.check_skipped(options.kv_cache_dtype_skip_layers)
+    cache_formats.check_skipped(options.kv_cache_dtype_skip_layers, model.hf_config.get("num_hidden_layers"))
+    memory_bytes = options.kv_cache_memory_bytes
+    if memory_bytes is None and (space := environment.cpu_kvcache_space_gib()) > 0:
+        memory_bytes = int(space * 2**30)
+        reasons.append(f"kv_cache_memory_bytes = {memory_bytes}: OCTAVO_CPU_KVCACHE_SPACE is {space:g} GiB")
     if options.kv_cache_memory_bytes is not None and options.kv_cache_memory_bytes < 1:
         raise ConfigError(f"kv_cache_memory_bytes must be at least 1, not {options.kv_cache_memory_bytes}")
     if options.num_gpu_blocks_override is not None and options.num_gpu_blocks_override < 2:
@@ -197,7 +305,7 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
     return CacheConfig(
         block_size=block_size,
         memory_utilization=utilization,
-        memory_bytes=options.kv_cache_memory_bytes,
+        memory_bytes=memory_bytes,
         num_blocks_override=options.num_gpu_blocks_override,
         dtype=kept.name,
         skipped_layers=list(options.kv_cache_dtype_skip_layers),
@@ -221,19 +329,25 @@ def default_utilization(machine: MachineFacts, reasons: list[str]) -> float:
 
 
 def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons: list[str]) -> SchedulerConfig:
+    who = f"the default of {'LLM' if usage == 'llm' else 'serve'} on a CPU"
+    times = 2 if options.performance_mode == "throughput" else 1
+    if times == 2:
+        who += ", doubled by performance_mode throughput"
+    elif options.performance_mode == "interactivity":
+        reasons.append("performance_mode = interactivity: the same as balanced on a CPU, which has no graphs to choose")
     seqs = options.max_num_seqs
     if seqs is None:
-        seqs = 256 if usage == "llm" else 128
-        reasons.append(f"max_num_seqs = {seqs}: the default of {'LLM' if usage == 'llm' else 'serve'} on a CPU")
+        seqs = (256 if usage == "llm" else 128) * times
+        reasons.append(f"max_num_seqs = {seqs}: {who}")
     chunked = options.enable_chunked_prefill is not False
     tokens = options.max_num_batched_tokens
     if tokens is None:
-        tokens = 4096 if usage == "llm" else 2048
+        tokens = (4096 if usage == "llm" else 2048) * times
         if not chunked:
             tokens = max(tokens, model.max_model_len)
         tokens = min(tokens, seqs * model.max_model_len)
         seqs = min(seqs, tokens)
-        reasons.append(f"max_num_batched_tokens = {tokens}: the default of {'LLM' if usage == 'llm' else 'serve'} on a CPU")
+        reasons.append(f"max_num_batched_tokens = {tokens}: {who}")
     if seqs < 1 or tokens < 1:
         raise ConfigError(f"max_num_seqs ({seqs}) and max_num_batched_tokens ({tokens}) must be at least 1")
     if seqs > tokens:
@@ -248,8 +362,15 @@ def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons
             raise ConfigError(f"{name} must be at least {least}, not {getattr(options, name)}")
     if not 0.0 <= options.watermark < 1.0:
         raise ConfigError(f"watermark must be in [0, 1), not {options.watermark}")
+    for name, most in (("max_num_active_seqs", seqs), ("max_num_scheduled_tokens", tokens)):
+        value, sizes = getattr(options, name), name.replace("active_", "").replace("scheduled", "batched")
+        if value is not None and not 1 <= value <= most:
+            raise ConfigError(f"{name} must be between 1 and {sizes} ({most}), not {value}")
     return SchedulerConfig(
         max_num_seqs=seqs,
+        max_num_active_seqs=options.max_num_active_seqs or seqs,
+        max_num_scheduled_tokens=options.max_num_scheduled_tokens or tokens,
+        long_prefill_token_threshold_adaptive=options.long_prefill_token_threshold_adaptive,
         max_num_batched_tokens=tokens,
         chunked_prefill=chunked,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
@@ -259,6 +380,7 @@ def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons
         watermark=options.watermark,
         overlapped=options.async_scheduling is not False,
         max_num_queued_requests=options.max_num_queued_reqs,
+        max_num_queued_tokens=options.max_num_queued_tokens,
         stream_interval=options.stream_interval,
     )
 

@@ -12,12 +12,14 @@ from octavo import plugins
 from octavo.config.rope import RopeConfig, read_rope
 from octavo.errors import UnsupportedModelError
 
-# keys that say nothing about the forward pass of a trained model (quantization_config is read where its weights are)
+# keys that say nothing about the forward pass of a trained model; auto_map names code beside the weights, which nobody imports, and
+# quantization_config is read where the weights are
 HARMLESS = frozenset(
     {
         "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_name_or_path", "architectures", "attention_dropout",
-        "attn_implementation", "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "cache_implementation", "decoder_start_token_id",
-        "diversity_penalty", "do_sample", "dtype", "early_stopping", "embd_pdrop", "encoder_no_repeat_ngram_size", "eos_token_id",
+        "attn_implementation", "auto_map", "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "cache_implementation",
+        "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype", "early_stopping", "embd_pdrop",
+        "encoder_no_repeat_ngram_size", "eos_token_id",
         "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "hidden_dropout",
         "hidden_dropout_prob", "id2label", "initializer_range", "is_llama_config", "keys_to_ignore_at_inference", "label2id",
         "length_penalty", "max_length", "min_length", "model_type", "no_repeat_ngram_size", "num_beam_groups", "num_beams",

@@ -1,6 +1,7 @@
 """The CPU as a device: its memory is the host's, its threads are torch's pool."""
 
 import ctypes
+import os
 import platform
 from pathlib import Path
 
@@ -15,6 +16,8 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 def create(config: DeviceConfig) -> "Cpu":
     """The CPU with the configured number of threads; to be called on the thread that will compute."""
+    if config.cores is not None:
+        os.sched_setaffinity(0, config.cores)  # of this thread, and of those that it will start: the pool
     return Cpu(config.threads)
 
 

@@ -81,6 +81,7 @@ class ProcessConnection:
             self._outbox.send(self._encode(config))
             facts = self._wait_until_ready(environment.engine_ready_timeout_s())
             self._is_ready = True
+            self._core.watch(environment.engine_pulse_timeout_s())
             return facts
         except BaseException:
             self.close()
@@ -126,7 +127,7 @@ class ProcessConnection:
                     self._outbox.send(self._encode(Stop()))
             elif not self._is_ending:
                 core.terminate()
-        core.close(2 * launcher.GRACE_S)  # its own children have a grace too
+        core.close(2 * launcher.grace_s())  # its own children have a grace too
 
     def _sockets(self) -> tuple["zmq.Socket[bytes]", ...]:
         return self._outbox, self._inbox, self._wake_sender, self._wake_receiver

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from octavo.kvcache.remedies import raise_cache_bytes, raise_num_blocks, raise_u
 from octavo.kvcache.specs import CachePlan
 from octavo.kvcache.worker_facts import WorkerFacts
 from octavo.logging import get_logger
+from octavo.protocol.columns import unpack
 from octavo.protocol.messages import (
     Abort,
     Add,
@@ -30,6 +32,7 @@ from octavo.protocol.messages import (
     Reply,
     Stop,
     ToCore,
+    Unreadable,
 )
 from octavo.protocol.step import StepPlan, StepResult
 from octavo.scheduler.scheduler import Scheduler
@@ -78,6 +81,7 @@ class EngineCore:
         self._outputs: list[EngineOutput] = []
         self._has_news = False  # something happened that the gauges show
         self._facts: EngineFacts | None = None
+        self._iterations: deque[str] = deque()  # of the outstanding steps, for the log
 
     def start(self) -> EngineFacts:
         """Start the worker and make the cache. Raises the OctavoError that stands in the way, a MemoryPlanError among them."""
@@ -143,12 +147,18 @@ class EngineCore:
     def submit(self, plan: StepPlan) -> None:
         self.executor.submit(plan)
         self._outstanding += 1
+        if self.config.log_iterations:
+            self._iterations.append(describe_step(plan))
 
     def collect(self) -> StepResult:
         """The result of the oldest outstanding step. Raises EngineDeadError if the worker died."""
         while (result := self.executor.collect(COLLECT_WAIT_S)) is None:
             pass
         self._outstanding -= 1
+        if self._iterations:
+            times = result.timings
+            took = f"{1e3 * times.forward_s:.2f} ms forward, {1e3 * times.sample_s:.2f} ms sampling" if times is not None else "no times"
+            logger.info("%s, %s", self._iterations.popleft(), took)
         return result
 
     def update(self, result: StepResult) -> None:
@@ -167,6 +177,8 @@ class EngineCore:
     def _handle(self, message: ToCore) -> None:
         if isinstance(message, Add):
             self._add(message.request)
+        elif isinstance(message, Unreadable):
+            self._refuse(message.request_id, message.reason)
         elif isinstance(message, Abort):
             self._abort(message.request_ids)
         elif isinstance(message, Call):
@@ -179,7 +191,10 @@ class EngineCore:
         try:
             self.scheduler.add(request)
         except OctavoError as error:
-            self._outputs.append(EngineOutput(request.request_id, finish_reason=FinishReason.ERROR, error=str(error)))
+            self._refuse(request.request_id, str(error))
+
+    def _refuse(self, request_id: str, reason: str) -> None:
+        self._outputs.append(EngineOutput(request_id, finish_reason=FinishReason.ERROR, error=reason))
 
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:
@@ -220,6 +235,16 @@ CALLS: dict[str, Callable[..., Any]] = {
     "facts": EngineCore._tell_facts,
     "ping": EngineCore._ping,
 }
+
+
+def describe_step(plan: StepPlan) -> str:
+    """A step for the log. A row that is granted one token generates; one that is granted more has a prompt to compute."""
+    counts = unpack(plan.counts)
+    prompts = counts > 1
+    return (
+        f"step {plan.step}: {int(prompts.sum())} requests compute {int(counts[prompts].sum())} tokens of their prompts, "
+        f"{int((~prompts).sum())} generate"
+    )
 
 
 def make_plan(config: Config, worker: WorkerFacts) -> tuple[CachePlan, Config]:

@@ -13,7 +13,7 @@ from octavo.config.config import Config
 from octavo.engine.core import EngineCore
 from octavo.errors import OctavoError
 from octavo.protocol.failure import describe
-from octavo.protocol.messages import FromCore, Outputs, Ready, ToCore
+from octavo.protocol.messages import FromCore, Outputs, Ready, ToCore, Unreadable
 
 logger = logging.get_logger(__name__)
 
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     inbox.bind(receive_from)
     outbox.connect(send_to)
     config = msgspec.msgpack.decode(inbox.recv(), type=Config)
-    logging.configure(config.log_level, "core")
+    logging.configure(config.log_level, "core", config.log)
     messages: queue.SimpleQueue[ToCore] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(inbox, messages), name="octavo-inbox", daemon=True).start()
     encode = msgspec.msgpack.Encoder().encode
@@ -93,5 +93,19 @@ def _receive(inbox: "zmq.Socket[bytes]", messages: queue.SimpleQueue[ToCore]) ->
             return
         try:
             messages.put(decode(payload))
-        except msgspec.DecodeError:
+        except msgspec.DecodeError as error:
             logger.exception("a message from the front end cannot be read")
+            if (request_id := _request_id(payload)) is not None:
+                messages.put(Unreadable(request_id, str(error)))
+
+
+def _request_id(payload: bytes) -> str | None:
+    """Whose Add this is, whatever else is wrong with it; None if it is none."""
+    try:
+        message = msgspec.msgpack.decode(payload)
+    except msgspec.DecodeError:
+        return None
+    match message:
+        case ["Add", [str(request_id), *_]]:
+            return request_id
+    return None

@@ -2,10 +2,13 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
+
+import msgspec
 
 from octavo import environment
 from octavo.config.config import Config
@@ -13,12 +16,14 @@ from octavo.config.options import Options
 from octavo.config.resolve import resolve
 from octavo.engine.client import AsyncEngineClient
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError, RequestError
+from octavo.frontend import tracing
 from octavo.frontend.beam_search import BeamSearch, as_request_output
 from octavo.frontend.inputs import EncodedPrompt, InputProcessor, PreparedRequest, Prompt, render_chat, too_long
 from octavo.frontend.metrics import Metrics
 from octavo.frontend.outputs import OutputProcessor, Sink
 from octavo.frontend.stream import RequestStream
 from octavo.frontend.throughput import Throughput
+from octavo.frontend.tracing import RequestTrace, Tracer
 from octavo.logging import get_logger
 from octavo.protocol.messages import EngineFacts
 from octavo.protocol.outputs import LogprobsOnePosition, RequestOutput
@@ -28,7 +33,6 @@ from octavo.text.tokenizer import Tokenizer
 logger = get_logger(__name__)
 
 LONG_TEXT = 16_384  # characters; a longer prompt is encoded on a thread
-OUTPUTS_AT_ONCE = 64  # outputs turned into text before other tasks get their turn
 
 
 class AsyncLLM:
@@ -44,10 +48,11 @@ class AsyncLLM:
         self.dead_error: OctavoError | None = None
         self._client = client
         self._outputs: OutputProcessor
+        self._tracer: Tracer | None = None
         self._starting: asyncio.Task[EngineFacts] | None = None
         self._tasks: set[asyncio.Future[Any]] = set()  # until the end
         self._aborts: set[asyncio.Future[Any]] = set()  # on their way to the engine
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="octavo-encode")
+        self._threads = ThreadPoolExecutor(config.renderer_threads, thread_name_prefix="octavo-encode")
         self._idle = asyncio.Event()
         self._idle.set()
         self._num_waiting = 0
@@ -80,6 +85,9 @@ class AsyncLLM:
             self.tokenizer = await self._in_thread(Tokenizer.load, model.tokenizer_path)
         if self.tokenizer is not None and model.chat_template is not None:
             self.tokenizer.chat_template = model.chat_template
+        if self.tokenizer is not None:
+            model = model.with_tokens_of(len(self.tokenizer))
+            self.config = msgspec.structs.replace(self.config, model=model)
         if self._client is None:
             self._client = AsyncEngineClient()
         facts = await self._client.start(self.config)
@@ -87,7 +95,10 @@ class AsyncLLM:
         self.inputs = InputProcessor(model, self.config.scheduler, self.tokenizer, facts.max_model_len)
         self.metrics = Metrics(self.config, facts) if self.config.log_stats else None
         shared_prefix = facts.block_size if self.config.cache.prefix_caching else None
-        self._outputs = OutputProcessor(self.tokenizer, self.config.scheduler.stream_interval, self.metrics, shared_prefix)
+        if self.config.observability.traces_endpoint is not None:
+            self._tracer = await self._in_thread(Tracer, self.config.observability)
+        interval, name = self.config.scheduler.stream_interval, model.served_names[0]
+        self._outputs = OutputProcessor(self.tokenizer, interval, self.metrics, shared_prefix, self._tracer, name)
         self._keep(asyncio.ensure_future(self._read_outputs()), self._tasks)
         return facts
 
@@ -104,6 +115,8 @@ class AsyncLLM:
         await asyncio.gather(*self._tasks, *self._aborts, return_exceptions=True)
         if self._client is not None:
             await self._client.shutdown()
+        if self._tracer is not None:
+            await self._in_thread(self._tracer.shutdown)
         self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> "AsyncLLM":
@@ -151,12 +164,13 @@ class AsyncLLM:
         await self._ready()
         self.check_admission(params.n)
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt, add_special_tokens)
+        self.check_admission(params.n, len(encoded.token_ids))
         request = self.inputs.prepare(
             request_id,
             encoded,
             params,
             priority=priority,
-            trace_headers=trace_headers,
+            trace_headers=tracing.incoming.get() if trace_headers is None else trace_headers,
             is_internal=is_internal,
         )
         stream = RequestStream(params.output_kind, lambda: self._drop(request))
@@ -164,10 +178,10 @@ class AsyncLLM:
         return stream
 
     async def encode(self, prompt: Prompt, add_special_tokens: bool = True) -> EncodedPrompt:
-        """A prompt as token ids; long texts are encoded on a thread."""
+        """A prompt as token ids; long ones are encoded, or their ids looked at, on a thread."""
         await self._ready()
-        text = prompt if isinstance(prompt, str) else prompt.get("prompt") if isinstance(prompt, dict) else None
-        if not isinstance(text, str) or len(text) <= LONG_TEXT:
+        parts = (prompt.get("prompt"), prompt.get("prompt_token_ids")) if isinstance(prompt, dict) else (prompt,)
+        if all(len(part) <= LONG_TEXT for part in parts if isinstance(part, (str, list))):
             return self.inputs.encode(prompt, add_special_tokens)
         encoded: EncodedPrompt = await self._in_thread(self.inputs.encode, prompt, add_special_tokens)
         return encoded
@@ -179,7 +193,14 @@ class AsyncLLM:
             raise RequestError("chat needs a tokenizer, and this engine has none", "leave --skip-tokenizer-init away", "messages")
         work = partial(render_chat, self.tokenizer, self.config.model, messages, **arguments)
         size = sum(len(str(m.get("content", ""))) for m in messages if isinstance(m, dict))
-        return work() if size <= LONG_TEXT else await self._in_thread(work)
+        is_ours = arguments.get("chat_template") is None and not arguments.get("variables")  # else it may run for as long as it is let
+        return work() if is_ours and size <= LONG_TEXT else await self._in_thread(work)
+
+    async def decode(self, token_ids: list[int]) -> str:
+        """The text of token ids, special tokens included. Raises RequestError for an id outside the vocabulary."""
+        await self._ready()
+        text: str = await self._in_thread(self.inputs.decode, token_ids)
+        return text
 
     async def beam_search(
         self, prompt: Prompt | EncodedPrompt, params: BeamSearchParams, request_id: str, *, priority: int = 0
@@ -194,21 +215,41 @@ class AsyncLLM:
         await self._ready()
         self.check_admission()
         encoded = prompt if isinstance(prompt, EncodedPrompt) else await self.encode(prompt)
+        self.check_admission(params.beam_width, len(encoded.token_ids))
         room = self.facts.max_model_len - len(encoded.token_ids)
         if room < 1:
             raise too_long(self.facts.max_model_len, len(encoded.token_ids))
         search = BeamSearch(encoded.token_ids, params, self.config.model.eos_token_ids, min(params.max_tokens, room))
-        sampling = search.sampling_params(self.config.model.vocab_size)
+        sampling = search.sampling_params(self.config.model.sampled_ids)
         self.inputs.prepare(request_id, encoded, sampling, priority=priority, is_internal=True)  # what is wrong with the first round
         return partial(self._search, search, encoded, sampling, request_id, priority)
 
     async def _search(
         self, search: BeamSearch, encoded: EncodedPrompt, sampling: SamplingParams, request_id: str, priority: int
     ) -> RequestOutput:
-        while not search.is_done:
-            rounds = [self._next_logprobs(request_id, tokens, sampling, encoded.cache_salt, priority) for tokens in search.running()]
-            search.advance(await _all_of(rounds))
-        return as_request_output(request_id, encoded.text, encoded.token_ids, search.result(self.tokenizer), self.tokenizer)
+        trace = RequestTrace(
+            request_id=request_id,
+            model=self.config.model.served_names[0],
+            params=search.params,
+            headers=tracing.incoming.get(),
+            arrival_s=time.monotonic(),
+            num_prompt=len(encoded.token_ids),
+        )
+        try:
+            while not search.is_done:
+                rounds = [self._next_logprobs(request_id, tokens, sampling, encoded.cache_salt, priority) for tokens in search.running()]
+                search.advance(await _all_of(rounds))
+            output = as_request_output(request_id, encoded.text, encoded.token_ids, search.result(self.tokenizer), self.tokenizer)
+            trace.num_sequences = len(output.outputs)
+            trace.num_generated = sum(len(each.token_ids) for each in output.outputs)
+            trace.finish_reasons = [each.finish_reason or "" for each in output.outputs]
+        except Exception as error:
+            trace.error = str(error)
+            raise
+        finally:
+            if self._tracer is not None:
+                self._tracer.record(trace)
+        return output
 
     async def _next_logprobs(
         self, request_id: str, tokens: list[int], sampling: SamplingParams, salt: str | None, priority: int
@@ -235,17 +276,26 @@ class AsyncLLM:
             self._tell_aborts(self._outputs.fail_all(error))
             self._note_idle()
 
-    def check_admission(self, n: int = 1) -> None:
-        """Raise OverloadedError if the queue has no room for n more sequences."""
-        limit = self.config.scheduler.max_num_queued_requests
-        if limit is None:
-            return
-        queued = max(self._num_waiting, self._outputs.num_unfinished - self.config.scheduler.max_num_seqs)
-        free_places = max(0, self.config.scheduler.max_num_seqs - self._outputs.num_unfinished)
-        if max(0, queued) + max(0, n - free_places) > limit:
-            if self.metrics is not None:
-                self.metrics.record_rejection()
-            raise OverloadedError(f"{queued} requests wait already, and the queue holds {limit}", "try again later")
+    def check_admission(self, n: int = 1, num_tokens: int = 0) -> None:
+        """Raise OverloadedError if the queue has no room for n more sequences of a prompt of num_tokens.
+
+        While no prompt waits any one is let in, or one longer than --max-num-queued-tokens could never be answered.
+        """
+        scheduler = self.config.scheduler
+        if (limit := scheduler.max_num_queued_requests) is not None:
+            queued = max(self._num_waiting, self._outputs.num_unfinished - scheduler.max_num_seqs)
+            free_places = max(0, scheduler.max_num_seqs - self._outputs.num_unfinished)
+            if max(0, queued) + max(0, n - free_places) > limit:
+                self._reject("max_num_queued_reqs", f"{queued} requests wait already, and the queue holds {limit}")
+        if (limit := scheduler.max_num_queued_tokens) is not None:
+            tokens = self._outputs.num_queued_tokens
+            if tokens and tokens + n * num_tokens > limit:
+                self._reject("max_num_queued_tokens", f"{tokens} prompt tokens wait already, and the queue holds {limit}")
+
+    def _reject(self, reason: str, fact: str) -> NoReturn:
+        if self.metrics is not None:
+            self.metrics.record_rejection(reason)
+        raise OverloadedError(fact, "try again later")
 
     # --- questions
 
@@ -280,7 +330,7 @@ class AsyncLLM:
 
     def get_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise OctavoError("this engine has no tokenizer", "leave --skip-tokenizer-init away")
+            raise RequestError("this engine has no tokenizer", "leave --skip-tokenizer-init away")
         return self.tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
@@ -328,7 +378,7 @@ class AsyncLLM:
     async def _read_outputs(self) -> None:
         """Until the engine ends: its outputs to the streams, its figures to the metrics."""
         assert self._client is not None
-        throughput = Throughput()
+        throughput, at_once = Throughput(), environment.outputs_at_once()
         if self.config.log_stats:
             self._keep(asyncio.ensure_future(self._log_throughput(throughput)), self._tasks)
         try:
@@ -339,12 +389,12 @@ class AsyncLLM:
                     throughput.add(batch.stats)
                     if self.metrics is not None:
                         self.metrics.record_engine(batch.stats)
-                for start in range(0, len(batch.outputs), OUTPUTS_AT_ONCE):
-                    todo = self._outputs.process(batch.outputs[start : start + OUTPUTS_AT_ONCE], batch.time_s)
+                for start in range(0, len(batch.outputs), at_once):
+                    todo = self._outputs.process(batch.outputs[start : start + at_once], batch.time_s)
                     for request in todo.requests:
                         await _settled(self._client.add(request))
                     self._tell_aborts(todo.aborts)
-                    if start + OUTPUTS_AT_ONCE < len(batch.outputs):
+                    if start + at_once < len(batch.outputs):
                         await asyncio.sleep(0)
                 self._note_idle()
         except OctavoError as error:
@@ -368,7 +418,9 @@ class AsyncLLM:
         interval = environment.log_stats_interval_s()
         while True:
             await asyncio.sleep(interval)
-            line, is_busy = throughput.line(self.facts.device)
+            if self.dead_error is not None:
+                throughput.end()
+            line, is_busy = throughput.line(self.facts.device, self._outputs.num_deferred)
             (logger.info if is_busy else logger.debug)(line)
 
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:

@@ -6,6 +6,7 @@ sum(log p) / length ** length_penalty, length counting generated tokens with the
 sequence can beat the worst of `width` finished ones at its present length.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ class BeamSearch:
     def __init__(self, prompt_token_ids: Sequence[int], params: BeamSearchParams, eos_token_ids: Sequence[int], max_tokens: int) -> None:
         """max_tokens: the smaller of what params ask and the context allows."""
         self._prompt = list(prompt_token_ids)
-        self._params = params
+        self.params = params
         self._ends = frozenset(() if params.ignore_eos else eos_token_ids)
         self._max_tokens = max_tokens
         self._width = params.beam_width
@@ -49,11 +50,11 @@ class BeamSearch:
         """Parameters of the plain requests of a round."""
         return SamplingParams(
             max_tokens=1,
-            temperature=self._params.temperature,
+            temperature=self.params.temperature,
             logprobs=min(self.num_candidates, vocabulary),
             ignore_eos=True,
             detokenize=False,
-            allowed_token_ids=self._params.allowed_token_ids,
+            allowed_token_ids=self.params.allowed_token_ids,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
@@ -65,14 +66,14 @@ class BeamSearch:
         ended = [beam for beam in best[: self._width] if is_last or beam.tokens[-1] in self._ends]
         for beam in ended:
             beam.finish_reason = "stop" if beam.tokens[-1] in self._ends else "length"
-            self._finished.append((beam.log_probability / length**self._params.length_penalty, beam))
+            self._finished.append((self._score(beam, length), beam))
         self._finished.sort(key=lambda scored: -scored[0])
         del self._finished[self._width :]
         self._running = [] if is_last else [beam for beam in best if beam.tokens[-1] not in self._ends][: self._width]
         self.is_done = not self._running or not self._can_improve(length)
 
     def _best_continuations(self, answers: Sequence[LogprobsOnePosition]) -> list[_Beam]:
-        allowed = None if self._params.allowed_token_ids is None else set(self._params.allowed_token_ids)
+        allowed = None if self.params.allowed_token_ids is None else set(self.params.allowed_token_ids)
         scored = [
             (beam.log_probability + entry.logprob, place, token, position)
             for place, (beam, position) in enumerate(zip(self._running, answers, strict=True))
@@ -88,17 +89,24 @@ class BeamSearch:
     def _can_improve(self, length: int) -> bool:
         if len(self._finished) < self._width:
             return True
-        reachable: float = self._running[0].log_probability / length**self._params.length_penalty
-        return reachable > self._finished[-1][0]
+        return self._score(self._running[0], length) > self._finished[-1][0]
+
+    def _score(self, beam: _Beam, length: int) -> float:
+        """A penalty may be as large or as small as a client likes: what no float holds counts as the largest or the smallest."""
+        try:
+            divisor: float = length**self.params.length_penalty
+        except OverflowError:
+            divisor = sys.float_info.max
+        return beam.log_probability / max(divisor, sys.float_info.min)
 
     def result(self, tokenizer: Tokenizer | None) -> BeamSearchOutput:
         """The best sequences, best first; their tokens begin with the prompt."""
         sequences = []
         for _, beam in self._finished:
             is_end = beam.finish_reason == "stop"
-            shown = beam.tokens[:-1] if is_end and not self._params.include_stop_str_in_output else beam.tokens
+            shown = beam.tokens[:-1] if is_end and not self.params.include_stop_str_in_output else beam.tokens
             tokens = self._prompt + shown
-            text = None if tokenizer is None else tokenizer.decode(tokens, skip_special_tokens=self._params.skip_special_tokens)
+            text = None if tokenizer is None else tokenizer.decode(tokens, skip_special_tokens=self.params.skip_special_tokens)
             sequences.append(
                 BeamSearchSequence(
                     tokens=tokens,

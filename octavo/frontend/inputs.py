@@ -8,6 +8,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
+from octavo import environment
 from octavo.config.config import ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
 from octavo.protocol.columns import pack
@@ -18,6 +19,16 @@ from octavo.text.tokenizer import Tokenizer
 
 SEED_MASK = 2**63 - 1  # seeds are positive 64 bit numbers on every side
 _NO_TOKENIZER = "leave --skip-tokenizer-init away"
+# parameters of features that this version does not have
+_LATER = (
+    "structured_outputs",
+    "thinking_token_budget",
+    "watermarking",
+    "prompt_logprob_start",
+    "prompt_logprob_token_ids",
+    "routed_experts_prompt_start",
+    "trace_decode_token_ids",
+)
 
 
 class TextPrompt(TypedDict):
@@ -56,6 +67,7 @@ class PreparedRequest:
     params: SamplingParams  # as the caller gave them
     children: list[EngineRequest]
     arrival_s: float
+    is_internal: bool = False  # a part of another request
 
 
 def as_list(prompts: Any) -> list[Prompt]:
@@ -113,6 +125,19 @@ class InputProcessor:
             raise RequestError("text prompts need a tokenizer, and this engine has none", f"pass token ids, or {_NO_TOKENIZER}", "prompt")
         return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
+    def decode(self, token_ids: list[int]) -> str:
+        """The text of token ids, special tokens included. Raises RequestError for an id outside the vocabulary."""
+        if self.tokenizer is None:
+            raise RequestError("token ids become text by a tokenizer, and this engine has none", _NO_TOKENIZER, "tokens")
+        self._check_ids(token_ids, "tokens")
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def _check_ids(self, ids: list[int], name: str) -> None:
+        lowest, highest = min(ids, default=0), max(ids, default=0)
+        if lowest < 0 or highest >= self.model.vocab_size:
+            wrong = lowest if lowest < 0 else highest
+            raise RequestError(f"{name}: token id {wrong} is outside the vocabulary of {self.model.vocab_size}", parameter=name)
+
     # --- requests
 
     def prepare(
@@ -131,8 +156,9 @@ class InputProcessor:
         is_internal: max_logprobs does not bind (beam search).
         """
         self._check_params(params, priority, is_internal)
-        ids = self._truncated(prompt.token_ids, params)
-        num_prompt = self._check_prompt(ids)
+        prompt = self.truncated(prompt, params.truncate_prompt_tokens, params.truncation_side, params.max_tokens)
+        ids = prompt.token_ids
+        num_prompt = self.check_prompt(ids, params.max_tokens)
         arrival_s = time.monotonic() if arrival_s is None else arrival_s
         sampling = self._engine_params(params, num_prompt)
         seed = (params.seed if params.seed is not None else self._draw_seed()) & SEED_MASK
@@ -153,50 +179,58 @@ class InputProcessor:
             )
             for index in range(params.n)
         ]
-        checked = EncodedPrompt(ids, prompt.text, prompt.cache_salt)
-        return PreparedRequest(request_id, checked, params, children, arrival_s)
+        return PreparedRequest(request_id, prompt, params, children, arrival_s, is_internal)
 
     def _check_params(self, params: SamplingParams, priority: int, is_internal: bool) -> None:
-        for name in ("structured_outputs", "thinking_token_budget", "extra_args"):
-            if getattr(params, name) is not None:
+        for name in _LATER:
+            if getattr(params, name):
                 raise unavailable(name, name)
-        if params.flat_logprobs:
-            raise unavailable("flat_logprobs", "flat_logprobs")
+        for name in params.extra_args or {}:
+            raise RequestError(
+                f"extra_args (vllm_xargs in HTTP): nothing in this engine reads {name!r}", f"leave {name} away", "extra_args"
+            )
+        if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**63) <= priority < 2**63:
+            raise RequestError(f"priority must be an integer of 64 bits, not {priority!r}", parameter="priority")
         if priority and not self._has_priorities:
             raise RequestError(
                 f"priority is {priority}, but the scheduler serves in order of arrival",
                 "start with --scheduling-policy priority",
                 "priority",
             )
-        params.check_vocabulary(self.model.vocab_size, -1 if is_internal else self.model.max_logprobs)
+        params.check_vocabulary(self.model.sampled_ids, -1 if is_internal else self.model.max_logprobs)
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name}: strings need a tokenizer, and this engine has none", _NO_TOKENIZER, name)
+        if params.max_tokens == 0 and params.prompt_logprobs is None:
+            raise RequestError("max_tokens must be at least 1", "0 asks for prompt_logprobs alone", "max_tokens")
 
-    def _truncated(self, ids: list[int], params: SamplingParams) -> list[int]:
-        keep = params.truncate_prompt_tokens
+    def truncated(self, prompt: EncodedPrompt, keep: int | None, side: str | None, max_tokens: int | None) -> EncodedPrompt:
+        """A prompt cut to `keep` tokens; -1: to what leaves room for max_tokens. side: which end is cut off, left unless told."""
         if keep is None:
-            return ids
+            return prompt
         if keep == -1:
-            keep = max(1, self.max_model_len - (params.max_tokens or 1))
+            keep = max(1, self.max_model_len - (1 if max_tokens is None else max_tokens))
         if keep > self.max_model_len:
             raise RequestError(
                 f"truncate_prompt_tokens is {keep}, more than the context of {self.max_model_len} tokens",
                 parameter="truncate_prompt_tokens",
             )
-        return ids[-keep:]
+        ids = prompt.token_ids
+        if len(ids) <= keep:
+            return prompt
+        ids = ids[:keep] if side == "right" else ids[-keep:]
+        text = None if self.tokenizer is None else self.tokenizer.decode(ids, skip_special_tokens=False)
+        return EncodedPrompt(ids, text, prompt.cache_salt)
 
-    def _check_prompt(self, ids: list[int]) -> int:
+    def check_prompt(self, ids: list[int], max_tokens: int | None) -> int:
+        """The number of tokens in a prompt. Raises RequestError for one that is empty or too long, or holds what is no token."""
         if not ids:
             raise RequestError("the prompt is empty", "send at least one token", "prompt")
-        lowest, highest = min(ids), max(ids)
-        if lowest < 0 or highest >= self.model.vocab_size:
-            wrong = lowest if lowest < 0 else highest
-            raise RequestError(f"prompt: token id {wrong} is outside the vocabulary of {self.model.vocab_size}", parameter="prompt")
+        self._check_ids(ids, "prompt")
         count = len(ids)
         if count > self.max_model_len:
             raise too_long(self.max_model_len, count)
-        if count == self.max_model_len:
+        if count == self.max_model_len and max_tokens != 0:
             raise RequestError(
                 f"This model's maximum context length is {self.max_model_len} tokens. Your prompt contains {count} input tokens, "
                 "which leaves no room for an output token.",
@@ -210,16 +244,19 @@ class InputProcessor:
         result = copy.copy(params)
         result.n = 1
         result.seed = None
-        room = max(1, self.max_model_len - num_prompt)
+        room = self.max_model_len - num_prompt
         result.max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
         result.min_tokens = min(params.min_tokens, result.max_tokens)
         if params.bad_words:
             assert self.tokenizer is not None
             spelled = self.tokenizer.encode_bad_words(params.bad_words)
             result.bad_words_token_ids = list(params.bad_words_token_ids or []) + spelled
+            if sum(map(len, spelled)) > (most := environment.max_bad_words_total_tokens()):
+                fact = f"bad_words are {sum(map(len, spelled))} tokens in all their spellings, and {most} is the most"
+                raise RequestError(fact, "send fewer", "bad_words")
         result.bad_words = None
         result.stop = []
-        result.truncate_prompt_tokens = None
+        result.truncate_prompt_tokens = result.truncation_side = result.extra_args = None
         return result
 
     def _child_params(self, sampling: SamplingParams, index: int) -> SamplingParams:
@@ -285,6 +322,8 @@ def per_prompt(value: Any, count: int, name: str) -> Sequence[Any]:
 
 def _as_ids(values: Sequence[Any]) -> list[int]:
     ids = list(values)
+    if set(map(type, ids)) == {int}:  # nothing else runs meanwhile, and it may be a million of them
+        return ids
     for value in ids:
         if type(value) is not int and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
             raise RequestError(f"a prompt of token ids must hold integers only, not {value!r}", parameter="prompt")

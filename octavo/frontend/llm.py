@@ -5,8 +5,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from octavo.config.config import Config
-from octavo.config.options import Options, option_names
+from octavo.config.options import Options, from_keywords
 from octavo.config.resolve import resolve
 from octavo.engine.client import EngineClient
 from octavo.errors import ConfigError, OctavoError, RequestError
@@ -25,6 +27,7 @@ from octavo.frontend.inputs import (
 from octavo.frontend.metrics import Metric, Metrics
 from octavo.frontend.outputs import OutputProcessor
 from octavo.frontend.progress import Progress
+from octavo.frontend.tracing import Tracer
 from octavo.logging import get_logger
 from octavo.protocol.messages import EngineFacts, EngineOutputs
 from octavo.protocol.outputs import BeamSearchOutput, LogprobsOnePosition, RequestOutput
@@ -58,15 +61,7 @@ class LLM:
 
     def __init__(self, model: str, **options: Any) -> None:
         """Load a model. Keywords are the engine options. Raises ConfigError, ModelNotFoundError, MemoryPlanError ..., with a remedy."""
-        known = option_names(Options)
-        if unknown := sorted(set(options) - known):
-            import difflib
-
-            near = difflib.get_close_matches(unknown[0], known, n=1)
-            raise ConfigError(
-                f"LLM() has no option {unknown[0]!r}", f"did you mean {near[0]}?" if near else "octavo serve --help lists them"
-            )
-        self._begin(resolve(Options(model=model, **options), "llm"), EngineClient(), None)
+        self._begin(resolve(from_keywords({"model": model, **options}), "llm"), EngineClient(), None)
 
     @classmethod
     def from_options(cls, options: Options) -> "LLM":
@@ -83,19 +78,23 @@ class LLM:
         return self
 
     def _begin(self, config: Config, client: EngineClient, tokenizer: Tokenizer | None) -> None:
-        self.config = config
         if tokenizer is None and not config.model.skip_tokenizer_init:
             tokenizer = Tokenizer.load(config.model.tokenizer_path)
         if tokenizer is not None and config.model.chat_template is not None:
             tokenizer.chat_template = config.model.chat_template
+        if tokenizer is not None:
+            config = msgspec.structs.replace(config, model=config.model.with_tokens_of(len(tokenizer)))
+        self.config = config
         self._tokenizer = tokenizer
         self._client = client
         self.facts: EngineFacts = client.start(config)
-        self._finalizer = weakref.finalize(self, client.shutdown)  # runs at exit too
+        tracer = None if config.observability.traces_endpoint is None else Tracer(config.observability)
+        self._finalizer = weakref.finalize(self, _end, client, tracer)  # runs at exit too
         self._inputs = InputProcessor(config.model, config.scheduler, tokenizer, self.facts.max_model_len)
         self._metrics = Metrics(config, self.facts) if config.log_stats else None
         shared_prefix = self.facts.block_size if config.cache.prefix_caching else None
-        self._outputs = OutputProcessor(tokenizer, config.scheduler.stream_interval, self._metrics, shared_prefix)
+        interval, name = config.scheduler.stream_interval, config.model.served_names[0]
+        self._outputs = OutputProcessor(tokenizer, interval, self._metrics, shared_prefix, tracer, name)
         self._names = itertools.count()
         self._enqueued: list[_Answer] = []
         self._progress: Progress | None = None
@@ -241,7 +240,7 @@ class LLM:
         for prompt, given, rank in zip(prompts, each_params, priorities, strict=True):
             if not isinstance(given, SamplingParams):
                 raise RequestError(f"sampling_params must be SamplingParams, not {type(given).__name__}", parameter="sampling_params")
-            wanted = given.copy()
+            wanted = given if given.skip_clone else given.copy()
             wanted.output_kind = RequestOutputKind.FINAL_ONLY
             requests.append(self._inputs.prepare(str(next(self._names)), prompt, wanted, priority=rank))
         return requests
@@ -307,7 +306,7 @@ class LLM:
 
     def _advance(self, searches: list[BeamSearch]) -> None:
         """One token more for each search, all of them in one batch."""
-        vocabulary = self.config.model.vocab_size
+        vocabulary = self.config.model.sampled_ids
         batches = [
             [
                 self._inputs.prepare(str(next(self._names)), EncodedPrompt(tokens), search.sampling_params(vocabulary), is_internal=True)
@@ -318,6 +317,12 @@ class LLM:
         outputs = iter(self._wait([a for batch in batches for a in self._send(batch)], False))
         for search, batch in zip(searches, batches, strict=True):
             search.advance([_only_position(next(outputs)) for _ in batch])
+
+
+def _end(client: EngineClient, tracer: Tracer | None) -> None:
+    client.shutdown()
+    if tracer is not None:
+        tracer.shutdown()
 
 
 def _only_position(output: RequestOutput) -> LogprobsOnePosition:

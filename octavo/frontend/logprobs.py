@@ -1,11 +1,12 @@
 """Log-probabilities: columns from the engine become one dictionary a position, with each token's text."""
 
 import codecs
+from typing import Any
 
 import numpy as np
 
 from octavo.protocol.columns import unpack, unpack_floats
-from octavo.protocol.outputs import Logprob, LogprobsOnePosition
+from octavo.protocol.outputs import FlatLogprobs, Logprob, LogprobsOnePosition
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.protocol.step import LogprobColumns
 from octavo.text.tokenizer import Tokenizer
@@ -68,6 +69,11 @@ class LogprobReader:
             positions.append(position)
             at += count
         return positions, total
+
+
+def new_logprobs(params: SamplingParams) -> Any:
+    """What a request's log-probabilities are gathered in: a list, or what reads like one."""
+    return FlatLogprobs() if params.flat_logprobs else []
 
 
 def num_top(params: SamplingParams, asked: int | None) -> int:

@@ -7,9 +7,10 @@ from typing import Protocol
 
 from octavo.errors import RequestError
 from octavo.frontend.inputs import PreparedRequest
-from octavo.frontend.logprobs import LogprobReader, num_top
+from octavo.frontend.logprobs import LogprobReader, new_logprobs, num_top
 from octavo.frontend.metrics import FinishedSequence, Metrics
 from octavo.frontend.sequence import Sequence
+from octavo.frontend.tracing import RequestTrace, Tracer
 from octavo.protocol.messages import EngineOutput, EngineRequest, FinishReason
 from octavo.protocol.outputs import LogprobsOnePosition, RequestMetrics, RequestOutput
 from octavo.protocol.sampling_params import RequestOutputKind
@@ -53,7 +54,8 @@ class RequestState:
         self._prompt_logprobs: list[LogprobsOnePosition | None] | None = None
         self._told_prompt = False
         if params.prompt_logprobs is not None:
-            self._prompt_logprobs = [None]  # the first token follows nothing
+            self._prompt_logprobs = new_logprobs(params)
+            self._prompt_logprobs.append(None)  # the first token follows nothing
             self._prompt_reader = LogprobReader(tokenizer if params.detokenize else None, num_top(params, params.prompt_logprobs))
 
     @property
@@ -63,7 +65,7 @@ class RequestState:
     def take_prompt(self, output: EngineOutput) -> None:
         for _, columns in output.prompt_logprobs:
             if self._prompt_logprobs is not None:
-                self._prompt_logprobs += self._prompt_reader.read(columns)[0]
+                self._prompt_logprobs.extend(self._prompt_reader.read(columns)[0])
 
     def emit(self) -> RequestOutput | None:
         """The output that is due now, if one is."""
@@ -121,14 +123,29 @@ class RequestState:
 class OutputProcessor:
     """Knows every request in flight. Used by one thread."""
 
-    def __init__(self, tokenizer: Tokenizer | None, stream_interval: int, metrics: Metrics | None, shared_prefix: int | None) -> None:
-        """shared_prefix: children of a prompt longer than this wait for the first one, to find its blocks; None = they never do."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        stream_interval: int,
+        metrics: Metrics | None,
+        shared_prefix: int | None,
+        tracer: Tracer | None = None,
+        model: str = "",
+    ) -> None:
+        """shared_prefix: children of a prompt longer than this wait for the first one, to find its blocks; None = they never do.
+
+        model: its name in traces.
+        """
         self._tokenizer = tokenizer
         self._interval = stream_interval
         self._metrics = metrics
         self._shared_prefix = shared_prefix
+        self._tracer = tracer
+        self._model = model
+        self.num_deferred = 0  # sequences that wait here for the first one of their request
         self._sequences: dict[str, tuple[RequestState, Sequence]] = {}  # by the id the engine knows
         self._states: dict[str, list[RequestState]] = {}  # by the id the caller knows
+        self.num_queued_tokens = 0  # prompt tokens of sequences whose turn has not come
 
     @property
     def num_unfinished(self) -> int:
@@ -140,13 +157,13 @@ class OutputProcessor:
         state = RequestState(request, sink, self._tokenizer, self._interval)
         for sequence in state.sequences:
             self._sequences[sequence.engine_id] = (state, sequence)
+        self.num_queued_tokens += len(request.prompt.token_ids) * len(state.sequences)
         self._states.setdefault(request.request_id, []).append(state)
-        if self._metrics is not None and (sampling := request.children[0].sampling) is not None:
-            self._metrics.record_request(len(request.children), sampling.max_tokens or 0)
         children = request.children
         if self._shared_prefix is not None and len(children) > 1 and len(request.prompt.token_ids) > self._shared_prefix:
             state.waiting = children[1:]
             children = children[:1]
+            self._note_deferred(len(state.waiting))
         for sequence in state.sequences[: len(children)]:
             sequence.is_sent = True
         return children
@@ -195,6 +212,8 @@ class OutputProcessor:
 
     def _take(self, state: RequestState, sequence: Sequence, output: EngineOutput, time_s: float, todo: Todo) -> None:
         for event in output.events:
+            if event.kind == "scheduled" and sequence.scheduled_s is None:
+                self.num_queued_tokens -= len(state.request.prompt.token_ids)
             _note_event(sequence, event.kind, event.time_s)
         if output.num_cached_tokens is not None and sequence.num_cached is None:
             sequence.num_cached = output.num_cached_tokens
@@ -207,12 +226,14 @@ class OutputProcessor:
                 state.is_refused = True
                 state.sink.fail(RequestError(state.error))
             return
-        if output.token_ids:
-            self._note_tokens(state, sequence, len(output.token_ids), time_s)
+        num_before = len(sequence.token_ids)
         if sequence.take(output):
             todo.aborts.append(sequence.engine_id)
+        if (num_new := len(sequence.token_ids) - num_before) > 0:
+            self._note_tokens(state, sequence, num_new, time_s)
         if state.waiting and (output.token_ids or sequence.is_finished):
             todo.requests += state.waiting
+            self._note_deferred(-len(state.waiting))
             state.waiting = []
             for other in state.sequences:
                 other.is_sent = True
@@ -224,14 +245,16 @@ class OutputProcessor:
         if sequence.first_token_s is None:
             sequence.first_token_s = time_s
             if metrics is not None:
-                metrics.record_first_token(max(0.0, time.monotonic() - state.request.arrival_s))
+                metrics.record_first_tokens(max(0.0, time.monotonic() - state.request.arrival_s), count)
         elif metrics is not None and sequence.last_token_s is not None:
             metrics.record_next_tokens(max(0.0, time_s - sequence.last_token_s), count)
         sequence.last_token_s = time_s
 
     def _end(self, state: RequestState, reason: FinishReason, tell: bool) -> list[str]:
         """End all that is unfinished of a request; the ids that the engine still works on."""
-        state.waiting = []
+        if state.waiting:
+            self._note_deferred(-len(state.waiting))
+            state.waiting = []
         open_sequences = [s for s in state.sequences if not s.is_finished]
         for sequence in open_sequences:
             sequence.end(reason)
@@ -242,13 +265,27 @@ class OutputProcessor:
 
     def _leave(self, state: RequestState, sequence: Sequence) -> None:
         del self._sequences[sequence.engine_id]
+        if sequence.scheduled_s is None:
+            self.num_queued_tokens -= len(state.request.prompt.token_ids)
         if self._metrics is not None:
             self._metrics.record_finished(_summary(state, sequence))
         if state.is_finished:
+            self._note_end(state)
             name = state.request.request_id
             self._states[name].remove(state)
             if not self._states[name]:
                 del self._states[name]
+
+    def _note_deferred(self, change: int) -> None:
+        self.num_deferred += change
+        if self._metrics is not None:
+            self._metrics.record_deferred(change)
+
+    def _note_end(self, state: RequestState) -> None:
+        if self._metrics is not None:
+            self._metrics.record_request(len(state.sequences), max(len(s.token_ids) for s in state.sequences))
+        if self._tracer is not None and not state.request.is_internal:
+            self._tracer.record(_trace(state, self._model))
 
 
 def _note_event(sequence: Sequence, kind: str, time_s: float) -> None:
@@ -274,4 +311,26 @@ def _summary(state: RequestState, sequence: Sequence) -> FinishedSequence:
         prefill_s=None if scheduled is None or first is None else max(0.0, first - scheduled),
         decode_s=None if first is None or last is None else max(0.0, last - first),
         num_cached=sequence.num_cached or 0,
+        num_preemptions=sequence.num_preemptions,
+    )
+
+
+def _trace(state: RequestState, model: str) -> RequestTrace:
+    request, sequences = state.request, state.sequences
+    first = sequences[0]
+    return RequestTrace(
+        request_id=request.request_id,
+        model=model,
+        params=request.params,
+        headers=request.children[0].trace_headers,
+        arrival_s=request.arrival_s,
+        queued_s=first.queued_s,
+        scheduled_s=first.scheduled_s,
+        first_token_s=min((s.first_token_s for s in sequences if s.first_token_s is not None), default=None),
+        last_token_s=max((s.last_token_s for s in sequences if s.last_token_s is not None), default=None),
+        num_prompt=len(request.prompt.token_ids),
+        num_generated=sum(len(s.token_ids) for s in sequences),
+        num_sequences=len(sequences),
+        finish_reasons=[s.finish_reason.label for s in sequences if s.finish_reason is not None],
+        error=state.error,
     )

@@ -1,6 +1,6 @@
 """Sequence: one of a request's n answers while it grows: tokens in, text out, cut at a stop string."""
 
-from octavo.frontend.logprobs import LogprobReader, num_top
+from octavo.frontend.logprobs import LogprobReader, new_logprobs, num_top
 from octavo.protocol.messages import EngineOutput, FinishReason
 from octavo.protocol.outputs import CompletionOutput, LogprobsOnePosition
 from octavo.protocol.sampling_params import SamplingParams
@@ -46,7 +46,7 @@ class Sequence:
                 self._stops = StopStrings(params.stop, include_in_output=params.include_stop_str_in_output, min_tokens=params.min_tokens)
         if params.logprobs is not None or params.logprob_token_ids is not None:
             self._reader = LogprobReader(tokenizer if params.detokenize else None, num_top(params, params.logprobs))
-            self.logprobs, self.cumulative_logprob = [], 0.0
+            self.logprobs, self.cumulative_logprob = new_logprobs(params), 0.0
 
     @property
     def is_finished(self) -> bool:
@@ -67,7 +67,7 @@ class Sequence:
         if self._reader is not None and output.logprobs is not None and self.logprobs is not None:
             positions, _ = self._reader.read(output.logprobs)
             positions = positions[:kept]
-            self.logprobs += positions
+            self.logprobs.extend(positions)
             own = zip(output.token_ids, positions, strict=False)
             self.cumulative_logprob = (self.cumulative_logprob or 0.0) + sum(position[token].logprob for token, position in own)
         if self._stops is not None and self._stops.match is not None:

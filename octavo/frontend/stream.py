@@ -72,5 +72,6 @@ def _joined(first: CompletionOutput, second: CompletionOutput) -> CompletionOutp
     second.text = first.text + second.text
     second.token_ids = first.token_ids + second.token_ids
     if first.logprobs is not None and second.logprobs is not None:
-        second.logprobs = first.logprobs + second.logprobs
+        first.logprobs.extend(second.logprobs)
+        second.logprobs = first.logprobs
     return second

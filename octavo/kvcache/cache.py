@@ -1,12 +1,15 @@
 """The cache: every request's tables over one pool and one index. All groups agree on what a hit is and share what is free."""
 
+import time
 from array import array
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from octavo.kvcache.block_pool import BlockPool
 from octavo.kvcache.hashing import BlockHasher, extra_keys
 from octavo.kvcache.kind import kind_of
 from octavo.kvcache.prefix_index import PrefixIndex
+from octavo.kvcache.residency import WatchedPool
 from octavo.kvcache.specs import CachePlan
 from octavo.kvcache.tables import Hit, Tables
 
@@ -16,14 +19,17 @@ Written = tuple[int, int, bytes]  # block, group, key: what a step writes and th
 class Cache:
     """Blocks are allocated when a step is planned, indexed when the plan is closed, and believed when its result has come.
 
-    hasher: None if prefix caching is off.
+    hasher: None if prefix caching is off. sample: the share of the blocks whose stays are told; 0 = none.
     """
 
-    def __init__(self, plan: CachePlan, hasher: BlockHasher | None) -> None:
+    def __init__(
+        self, plan: CachePlan, hasher: BlockHasher | None, sample: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.block_size = plan.block_size
         self.hasher = hasher
         self.index = PrefixIndex(len(plan.groups))
-        self.pool = BlockPool(plan.num_blocks, self.index)
+        blocks = plan.num_blocks
+        self.pool = WatchedPool(blocks, self.index, sample, clock) if sample else BlockPool(blocks, self.index)
         self.kinds = [kind_of(group.spec)(group.spec, plan.block_size) for group in plan.groups]
         self.growing = [g for g, kind in enumerate(self.kinds) if kind.grows]
         self.fixed = [g for g, kind in enumerate(self.kinds) if not kind.grows]
@@ -61,6 +67,13 @@ class Cache:
     def room(self, hit: Hit | None) -> int:
         """Blocks that can be allocated once the hit is held: a block that is revived is not free too."""
         return self.pool.num_free - (hit.revivals if hit is not None else 0)
+
+    def freed_by(self, released: Iterable[Tables], hit: Hit | None) -> int:
+        """Blocks that would be free if all these were released, those of the hit aside, which would be held again at once."""
+        held = Counter(block for tables in released for block in _held(tables.blocks, tables.snapshots))
+        for block in _held(hit.blocks, hit.restores) if hit is not None else ():
+            held.pop(block, None)
+        return sum(1 for block, count in held.items() if count == self.pool.references[block])
 
     def reach(self, tables: Tables, hit: Hit | None, room: int) -> int:
         """How many tokens the request can have when `room` blocks go to it."""
@@ -240,7 +253,8 @@ class Cache:
         return Hit(columns, blocks, restores, self.pool.num_revivals(_held(blocks, restores)))
 
 
-def _held(blocks: list[list[int]], restores: list[tuple[int, int]]) -> Iterator[int]:
+def _held(blocks: list[list[int]], snapshots: Sequence[tuple[int, ...]]) -> Iterator[int]:
+    """The blocks of all groups, and those that end the tuples."""
     for column in blocks:
         yield from (block for block in column if block)
-    yield from (snapshot for _, snapshot in restores)
+    yield from (entry[-1] for entry in snapshots)

@@ -23,6 +23,16 @@ class Piece:
     cut: Cut | None = None
 
     @property
+    def whole(self) -> tuple[int, int]:
+        return self.rows, self.columns
+
+    @property
+    def start(self) -> tuple[int, int, int]:
+        """The row and the column at which this rank's piece begins, and the columns of the whole."""
+        first = (0, 0) if self.cut is None else (self.cut.start, 0) if self.cut.axis == 0 else (0, self.cut.start)
+        return *first, self.columns
+
+    @property
     def shape(self) -> tuple[int, int]:
         """This rank's."""
         rows, columns = (self.rows, self.columns) if self.cut is None else self.cut.shape((self.rows, self.columns))
@@ -42,7 +52,7 @@ class Weight(nn.Module):
         # here, so that a cut that cannot be is refused before anything is read
         self._cuts = {field.name: [field.cut(piece.cut, piece.path) for piece in pieces] for field in format.fields}
         for field in format.fields:
-            shapes = [field.shape(*piece.shape, piece.columns) for piece in pieces]
+            shapes = [field.shape(*piece.shape, piece.whole) for piece in pieces]
             axis = field.row_axis
             whole = (len(pieces), *shapes[0])
             if axis is not None:
@@ -63,16 +73,17 @@ class Weight(nn.Module):
                 if axis is None:
                     place = whole[number]
                 else:
-                    extent = field.shape(*piece.shape, piece.columns)[axis]
+                    extent = field.shape(*piece.shape, piece.whole)[axis]
                     place = whole.narrow(axis, start, extent)
                     start += extent
                 yield Stored(
                     f"{piece.path}.{field.name}",
-                    field.shape(piece.rows, piece.columns, piece.columns),
+                    field.shape(*piece.whole, piece.whole),
                     place,
                     self._cuts[field.name][number],
                     number_format=field.number_format,
                     default=field.default,
+                    is_flat=field.is_flat,
                 )
 
     def finish(self, pack: Callable[[Layout, Any], Any]) -> Any:
@@ -80,14 +91,15 @@ class Weight(nn.Module):
         implementation's own order.
         """
         names = {field.name: _parameter(field.name) for field in self._format.fields}
-        filled = Filled(
-            self.pieces[0].path, self.rows, self.columns, {name: getattr(self, attribute).data for name, attribute in names.items()}
-        )
-        layout, tensors = self._format.finish(filled)
+        tensors = {name: getattr(self, attribute).data for name, attribute in names.items()}
+        # what is wrong in a part is told with all that lie in this run
+        paths = " or ".join(piece.path for piece in self.pieces)
+        filled = Filled(paths, self.rows, self.columns, tensors, tuple(piece.start for piece in self.pieces))
+        layout, kept_as = self._format.finish(filled)
         self.layout = layout
         for attribute in names.values():
             delattr(self, attribute)
-        packed = pack(layout, tensors[0] if isinstance(layout, Dense) else tensors)
+        packed = pack(layout, kept_as[0] if isinstance(layout, Dense) else kept_as)
         kept = [packed] if isinstance(packed, torch.Tensor) else list(packed)
         self.tensors = nn.ParameterList(nn.Parameter(tensor, requires_grad=False) for tensor in kept)
         return self.tensors[0] if isinstance(packed, torch.Tensor) else tuple(self.tensors)

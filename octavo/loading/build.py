@@ -77,6 +77,11 @@ def build_meta(config: Config, device_kind: str = "cpu") -> Built:
     return Built(model, choices.told(), resident_bytes(model))
 
 
+def build_kernels(config: Config, device_kind: str = "cpu") -> None:
+    """Make the implementations that the model will run with, and with them their kernels. Nothing is read and nothing computed."""
+    finish(bare(config), _choices(config, device_kind, dry=False))
+
+
 def build(config: Config, device: Device, progress: Progress | None = None) -> Built:
     """The model with its weights, ready to run on `device`.
 
@@ -137,12 +142,12 @@ class _Dummy:
 
 def _scheme(config: Config, model: CausalLM) -> Scheme:
     """The scheme of the checkpoint's weights; its headers tell the number format of each, of which a GGUF file has its own."""
-    settings = config.model.hf_config.get("quantization_config") or {}
+    settings = config.model.hf_config.get("quantization_config") or config.model.quantization_config
     if config.model.load_format == "dummy":
         return scheme(config.model.quantization, Source(model_dtype(config), settings))
     found = NumberFormats(checkpoint_index.read(config.model.path), model.names)
     name = "gguf" if config.model.load_format == "gguf" else config.model.quantization
-    return scheme(name, Source(model_dtype(config), settings, found))
+    return scheme(name, Source(model_dtype(config), settings, found, found.shape))
 
 
 def _from_files(config: Config, model: CausalLM, progress: Progress | None) -> Fill:

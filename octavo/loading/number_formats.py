@@ -1,4 +1,4 @@
-"""Number formats: which one a parameter has on disk, by the checkpoint's header and the tables of names."""
+"""Number formats: which one a parameter has on disk, and which shape, by the checkpoint's header and the tables of names."""
 
 from collections.abc import Sequence
 
@@ -16,6 +16,11 @@ class NumberFormats:
     def __call__(self, path: str) -> str | None:
         found = self._of(self._tables, path)
         return found.pop() if len(found) == 1 else None
+
+    def shape(self, path: str) -> tuple[int, ...] | None:
+        """Of the one tensor on disk that is called so; None if there is none."""
+        entry = self._entries.get(path)
+        return None if entry is None else entry.shape
 
     def _of(self, tables: Sequence[Names], name: str) -> set[str]:
         if not tables:

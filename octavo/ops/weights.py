@@ -32,6 +32,12 @@ class Coded:
       row_scales float32 [rows], if has_row_scales
       scale_rows int32 [rows]: which row of scales a row has, if shares_scale_rows; else its own
       groups     int32 [columns]: the group of each column, if has_column_groups (a checkpoint with act-order); else column // group
+
+    Scales may be codes themselves (scale "nested", uint8): scale[r, g] = table[code] * outer[(start[r] + g) // nested] + shift, with
+      scale_table   float32 [256]
+      outer_scales  float32 [any]
+      outer_starts  int32 [scale rows]: where a row of scales begins in the run that they were coded in
+      scale_shift   float32 [1]
     """
 
     code: str
@@ -42,6 +48,7 @@ class Coded:
     has_row_scales: bool = False
     shares_scale_rows: bool = False
     has_column_groups: bool = False
+    nested: int = 0
 
     @property
     def bits(self) -> int:
@@ -57,7 +64,8 @@ class Coded:
             "scale_rows": self.shares_scale_rows,
             "groups": self.has_column_groups,
         }
-        return ("codes", "scales", *(name for name, is_there in optional.items() if is_there))
+        nested = ("scale_table", "outer_scales", "outer_starts", "scale_shift") if self.nested else ()
+        return ("codes", "scales", *(name for name, is_there in optional.items() if is_there), *nested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,11 @@ NF4 = (
     1.0,
 )
 FP4_E2M1 = (*_E2M1, *(-value for value in _E2M1))
+_E2M3 = (*(part / 8 for part in range(8)), *((1 + part / 8) * 2.0**power for power in range(3) for part in range(8)))
+FP6_E2M3 = (*_E2M3, *(-value for value in _E2M3))
+# bitsandbytes' own float of 4 bits: sign, two exponent bits and one of fraction, scaled to at most 1
+_FP4_BNB = (0.0, 0.0052083334, 0.6666667, 1.0, 0.33333334, 0.5, 0.16666667, 0.25)
+FP4_BNB = (*_FP4_BNB, *(-value for value in _FP4_BNB))
 
 # code -> (bits, how its value is told): "signed", "unsigned", "offset" (unsigned minus half the range), a torch float format, or a table
 CODES: dict[str, tuple[int, str | torch.dtype | tuple[float, ...]]] = {
@@ -99,14 +112,22 @@ CODES: dict[str, tuple[int, str | torch.dtype | tuple[float, ...]]] = {
     "uint2": (2, "unsigned"),
     "uint3": (3, "unsigned"),
     "uint4": (4, "unsigned"),
+    "uint5": (5, "unsigned"),
+    "uint6": (6, "unsigned"),
+    "uint7": (7, "unsigned"),
     "int2_offset": (2, "offset"),
     "int3_offset": (3, "offset"),
     "int4_offset": (4, "offset"),
+    "int5_offset": (5, "offset"),
+    "int6_offset": (6, "offset"),
+    "int7_offset": (7, "offset"),
     "int8_offset": (8, "offset"),
     "float8_e4m3": (8, torch.float8_e4m3fn),
     "float8_e5m2": (8, torch.float8_e5m2),
     "float4_e2m1": (4, FP4_E2M1),
+    "float6_e2m3": (6, FP6_E2M3),
     "nf4": (4, NF4),
+    "fp4_bnb": (4, FP4_BNB),
 }
 
 # format of scales -> the torch format that its bytes are
@@ -116,6 +137,7 @@ SCALES: dict[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float8_e4m3": torch.float8_e4m3fn,
     "e8m0": torch.uint8,  # 2 ** (byte - 127); 255 is nan
+    "nested": torch.uint8,  # codes, see Coded
 }
 
 
@@ -133,7 +155,7 @@ def decode(layout: Layout, tensors: Tensors, rows: int, columns: int) -> torch.T
     numbers = code_values(layout.code, named["codes"], columns)
     if "zeros" in named:
         numbers -= named["zeros"].float()[place]
-    numbers *= scale_values(layout.scale, named["scales"])[place]
+    numbers *= _scales(layout, named)[place]
     if "minimums" in named:
         numbers += scale_values(layout.scale, named["minimums"])[place]
     if "row_scales" in named:
@@ -141,11 +163,22 @@ def decode(layout: Layout, tensors: Tensors, rows: int, columns: int) -> torch.T
     return numbers
 
 
+def _scales(layout: Coded, named: dict[str, torch.Tensor]) -> torch.Tensor:
+    """float32 [scale rows, groups]."""
+    if not layout.nested:
+        return scale_values(layout.scale, named["scales"])
+    codes = named["scales"].long()
+    outer = (named["outer_starts"].long()[:, None] + torch.arange(codes.shape[1])) // layout.nested
+    return named["scale_table"][codes] * named["outer_scales"][outer] + named["scale_shift"]
+
+
 def select_rows(layout: Layout, tensors: Tensors, rows: torch.Tensor) -> Tensors:
     """The weight of those rows alone, int64 [n], in the same layout."""
     if not isinstance(layout, Coded):
         return (tensors[0][rows],)
-    shared = ("scales", "zeros", "minimums", "groups") if layout.shares_scale_rows else ("groups",)
+    shared = {"groups", "scale_table", "outer_scales", "scale_shift"}
+    if layout.shares_scale_rows:
+        shared |= {"scales", "zeros", "minimums", "outer_starts"}
     return tuple(tensor if name in shared else tensor[rows] for name, tensor in zip(layout.names, tensors, strict=True))
 
 

@@ -37,7 +37,10 @@ LAYOUTS: tuple[Layout, ...] = (
     Coded(code="float8_e4m3", group=32, scale="e8m0"),
     Coded(code="float4_e2m1", group=32, scale="e8m0"),
     Coded(code="float4_e2m1", group=16, scale="float8_e4m3", has_row_scales=True),
+    Coded(code="float6_e2m3", group=32, scale="e8m0"),
+    Coded(code="int7_offset", group=32, scale="bfloat16"),
     Coded(code="nf4", group=64),
+    Coded(code="nf4", group=32, scale="nested", nested=4),
     *(Blocks(name) for name in _SCALES_AT),
 )
 
@@ -81,11 +84,17 @@ def random(layout: Layout, rows: int, columns: int, seed: int = 5) -> Tensors:
         "row_scales": torch.rand(rows, generator=generator).add(0.5),
         "scale_rows": torch.randint(0, scale_rows, (rows,), dtype=torch.int32, generator=generator),
         "groups": torch.randint(0, groups, (columns,), dtype=torch.int32, generator=generator),
+        "scale_table": torch.rand(256, generator=generator).mul(width),
+        "outer_scales": torch.rand(-(-(scale_rows * groups + 3) // max(1, layout.nested)), generator=generator).add(0.5),
+        "outer_starts": torch.arange(scale_rows, dtype=torch.int32) * groups + 3,
+        "scale_shift": torch.full((1,), width / 4),
     }
     return tuple(tensor for key in layout.names if (tensor := made[key]) is not None)
 
 
 def _scales(scale: str, shape: tuple[int, int], width: float, generator: torch.Generator) -> torch.Tensor:
+    if scale == "nested":
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     if scale == "e8m0":
         middle = 127 + round(torch.tensor(width).log2().item())
         return torch.randint(middle - 2, middle + 2, shape, dtype=torch.uint8, generator=generator)

@@ -70,10 +70,15 @@ class EngineStats(msgspec.Struct, array_like=True):
     num_preemptions: int = 0
     prefix_queries: int = 0  # tokens
     prefix_hits: int = 0  # tokens
-    prompt_tokens: int = 0  # prompt tokens computed
+    prompt_tokens: int = 0  # prompt tokens computed; what is computed again after a preemption counts once
+    cached_prompt_tokens: int = 0  # prompt tokens that came from the cache instead
     generation_tokens: int = 0
+    num_corrupted: int = 0  # requests that ended because logits were no finite numbers
     step_tokens: list[int] = []  # tokens of each step run
     step_s: float = 0.0  # seconds in which the worker computed
+    block_lifetimes_s: list[float] = []  # of the cache blocks that are sampled: from allocation to eviction
+    block_idles_s: list[float] = []  # from the last use to eviction
+    block_gaps_s: list[float] = []  # between two uses
 
 
 class EngineOutputs(msgspec.Struct, array_like=True):
@@ -98,6 +103,13 @@ class Call(msgspec.Struct, array_like=True, tag=True):
     number: int
     method: str
     arguments: list[Any] = []
+
+
+class Unreadable(msgspec.Struct, array_like=True, tag=True):
+    """In place of an Add that came and cannot be read: the request is answered, so that nobody waits for it."""
+
+    request_id: str
+    reason: str
 
 
 class Stop(msgspec.Struct, array_like=True, tag=True):
@@ -144,5 +156,5 @@ class Dead(msgspec.Struct, array_like=True, tag=True):
     kind: str = "EngineDeadError"  # name of the class in octavo.errors
 
 
-ToCore = Add | Abort | Call | Stop
+ToCore = Add | Abort | Call | Stop | Unreadable
 FromCore = Outputs | Reply | Ready | Dead

@@ -5,6 +5,7 @@ Fields, defaults and ranges are vLLM's, so that code written for it runs unchang
 
 import enum
 import math
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -12,10 +13,13 @@ import msgspec
 from octavo import environment
 from octavo.errors import RequestError
 
+INT_LIMIT = 2**63  # a message cannot hold a larger one
+FLOAT_LIMIT = 1e308  # nan is not below it either
 GREEDY_BELOW = 1e-5  # a temperature under this is greedy
 LOWEST_TEMPERATURE = 0.01  # one in between is raised to this, or float32 logits overflow
+HIGHEST_REPETITION_PENALTY = 1e6  # beyond it, and below its inverse, float32 logits may overflow
 MAX_LOGPROB_TOKEN_IDS = 128
-MAX_BAD_WORDS = 128
+MAX_WORDS_LENGTH = 65_536  # characters of all stop strings, or of all bad words, together
 
 
 class RequestOutputKind(enum.IntEnum):
@@ -46,8 +50,11 @@ class RepetitionDetectionParams(msgspec.Struct, omit_defaults=True):
     min_count: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.max_pattern_size, self.min_pattern_size, self.min_count) < 0:
-            raise RequestError("repetition_detection: sizes and counts cannot be negative", parameter="repetition_detection")
+        numbers = (self.max_pattern_size, self.min_pattern_size, self.min_count)
+        if min(numbers) < 0 or max(numbers) >= INT_LIMIT:
+            raise RequestError(
+                "repetition_detection: sizes and counts cannot be negative, and must fit in 64 bits", parameter="repetition_detection"
+            )
         if self.max_pattern_size:
             self.min_pattern_size = self.min_pattern_size or 1
             if self.min_pattern_size > self.max_pattern_size or self.min_count < 2:
@@ -82,7 +89,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: int | None = None  # keep so many tokens of the prompt; -1 = as many as fit
+    truncation_side: str | None = None  # which end of the prompt is cut off; None = left
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     stream_interval: int | None = None
     structured_outputs: StructuredOutputsParams | None = None
@@ -94,8 +102,18 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     thinking_token_budget: int | None = None
     repetition_detection: RepetitionDetectionParams | None = None
     extra_args: dict[str, Any] | None = None
+    skip_clone: bool = False  # LLM may use this very object, which is then the caller's not to change
+    watermarking: bool | None = None
+    prompt_logprob_start: int | None = None
+    prompt_logprob_token_ids: list[list[int]] | None = None
+    routed_experts_prompt_start: int = 0
+    trace_decode_token_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("stop", "stop_token_ids", "allowed_token_ids", "logprob_token_ids", "bad_words"):
+            value = getattr(self, name)
+            if not isinstance(value, (list, tuple, set, frozenset, NoneType)) and not (name == "stop" and isinstance(value, str)):
+                raise _wrong(name, f"{name} must be a list, not {value!r}")
         self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
         self.stop_token_ids = list(self.stop_token_ids or [])
         if self.seed == -1:
@@ -119,12 +137,15 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         floats = ("presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p")
         for name in floats:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= FLOAT_LIMIT:
                 raise _wrong(name, f"{name} must be a finite number, not {value!r}")
-        for name in ("max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens", "seed"):
+        for name in ("max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens", "seed", "stream_interval"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise _wrong(name, f"{name} must be an integer, not {value!r}")
+        for name in ("top_k", "min_tokens", "max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens", "stream_interval"):
+            if abs(getattr(self, name) or 0) >= INT_LIMIT:
+                raise _wrong(name, f"{name} must fit in 64 bits, not be {getattr(self, name)}")
 
     def _check_ranges(self) -> None:
         if not 1 <= self.n <= environment.max_num_sequences():
@@ -134,6 +155,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 raise _wrong(name, f"{name} must be in [-2, 2], not {getattr(self, name)}")
         if self.repetition_penalty <= 0.0:
             raise _wrong("repetition_penalty", f"repetition_penalty must be greater than zero, not {self.repetition_penalty}")
+        if not 1 / HIGHEST_REPETITION_PENALTY <= self.repetition_penalty <= HIGHEST_REPETITION_PENALTY:
+            low, high = 1 / HIGHEST_REPETITION_PENALTY, HIGHEST_REPETITION_PENALTY
+            raise _wrong("repetition_penalty", f"repetition_penalty must be in [{low:g}, {high:g}], not {self.repetition_penalty}")
         if not 0.0 <= self.temperature <= 2.0:
             raise _wrong("temperature", f"temperature must be in [0, 2], not {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:
@@ -144,14 +168,16 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             raise _wrong("min_p", f"min_p must be in [0, 1], not {self.min_p}")
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
             raise _wrong("seed", f"seed must fit in 64 bits, not {self.seed}")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise _wrong("max_tokens", f"max_tokens must be at least 1, not {self.max_tokens}")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise _wrong("max_tokens", f"max_tokens must be at least 1, or 0 to score the prompt alone, not {self.max_tokens}")
         if self.min_tokens < 0:
             raise _wrong("min_tokens", f"min_tokens must be at least 0, not {self.min_tokens}")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise _wrong("min_tokens", f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})")
         if self.truncate_prompt_tokens is not None and (self.truncate_prompt_tokens < -1 or self.truncate_prompt_tokens == 0):
             raise _wrong("truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or at least 1")
+        if self.truncation_side not in (None, "left", "right"):
+            raise _wrong("truncation_side", f"truncation_side must be left or right, not {self.truncation_side!r}")
         if self.stream_interval is not None and self.stream_interval < 1:
             raise _wrong("stream_interval", f"stream_interval must be at least 1, not {self.stream_interval}")
 
@@ -164,6 +190,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             raise _wrong("logprob_token_ids", f"logprob_token_ids may name at most {MAX_LOGPROB_TOKEN_IDS} tokens")
         if any(not isinstance(s, str) or not s for s in self.stop or []):
             raise _wrong("stop", "stop must hold non-empty strings")
+        if sum(map(len, self.stop or [])) > MAX_WORDS_LENGTH:
+            raise _wrong("stop", f"stop may hold at most {MAX_WORDS_LENGTH} characters")
         if self.stop and not self.detokenize:
             raise _wrong("stop", "stop strings need detokenize=True")
         for name in ("stop_token_ids", "allowed_token_ids", "logprob_token_ids"):
@@ -171,18 +199,16 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 raise _wrong(name, f"{name} must hold token ids")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise _wrong("allowed_token_ids", "allowed_token_ids must not be empty")
-        if self.bad_words and (len(self.bad_words) > MAX_BAD_WORDS or any(not w for w in self.bad_words)):
-            raise _wrong("bad_words", f"bad_words must be at most {MAX_BAD_WORDS} non-empty strings")
+        self._check_bad_words()
         if self.logit_bias:
-            bias: dict[int, float] = {}
-            for key, value in self.logit_bias.items():
-                try:
-                    bias[int(key)] = min(100.0, max(-100.0, float(value)))
-                except (TypeError, ValueError):
-                    raise _wrong("logit_bias", f"logit_bias must map token ids to numbers, not {key!r}: {value!r}") from None
-                if math.isnan(bias[int(key)]):
-                    raise _wrong("logit_bias", f"logit_bias of token {key} is not a number")
-            self.logit_bias = bias
+            self.logit_bias = _checked_bias(self.logit_bias)
+
+    def _check_bad_words(self) -> None:
+        words = self.bad_words or []
+        if len(words) > (most := environment.max_num_bad_words()) or any(not isinstance(w, str) or not w for w in words):
+            raise _wrong("bad_words", f"bad_words must be at most {most} non-empty strings")
+        if sum(map(len, words)) > MAX_WORDS_LENGTH:
+            raise _wrong("bad_words", f"bad_words may hold at most {MAX_WORDS_LENGTH} characters")
 
     @property
     def is_greedy(self) -> bool:
@@ -219,12 +245,35 @@ class BeamSearchParams(msgspec.Struct, omit_defaults=True):
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     allowed_token_ids: list[int] | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    watermarking: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.beam_width < 1:
-            raise _wrong("beam_width", f"beam_width must be at least 1, not {self.beam_width}")
+        for name in ("structured_outputs", "watermarking"):
+            if getattr(self, name):
+                raise _wrong(name, f"{name} is not available in this version of octavo")
+        if not 1 <= self.beam_width <= environment.max_num_sequences():
+            raise _wrong("beam_width", f"beam_width must be between 1 and {environment.max_num_sequences()}, not {self.beam_width}")
+        if not (math.isfinite(self.length_penalty) and math.isfinite(self.temperature) and 0.0 <= self.temperature <= 2.0):
+            raise _wrong("length_penalty", "a beam search needs a finite length_penalty and a temperature in [0, 2]")
         if self.max_tokens < 1:
             raise _wrong("max_tokens", f"max_tokens must be at least 1, not {self.max_tokens}")
+
+
+def _checked_bias(given: Any) -> dict[int, float]:
+    """logit_bias with token ids for keys, and clamped."""
+    if not isinstance(given, dict):
+        raise _wrong("logit_bias", f"logit_bias must map token ids to numbers, not be {given!r}")
+    bias: dict[int, float] = {}
+    for key, value in given.items():
+        try:
+            token, amount = int(key), float(value)
+        except (TypeError, ValueError):
+            raise _wrong("logit_bias", f"logit_bias must map token ids to numbers, not {key!r}: {value!r}") from None
+        if math.isnan(amount):
+            raise _wrong("logit_bias", f"logit_bias of token {key} is not a number")
+        bias[token] = min(100.0, max(-100.0, amount))
+    return bias
 
 
 def _wrong(parameter: str, fact: str) -> RequestError:

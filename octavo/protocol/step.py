@@ -128,6 +128,9 @@ class PromptLogprobChunk(msgspec.Struct, array_like=True):
     logprobs: LogprobColumns
 
 
+NOT_FINITE = "the model's logits are not finite numbers (nan or infinity)"  # a RowError's message that statistics count
+
+
 class RowError(msgspec.Struct, array_like=True, frozen=True):
     row: int
     epoch: int

@@ -22,19 +22,21 @@ Role = Literal["linear", "embedding", "head", "expert", "router"]
 @dataclass(frozen=True, slots=True)
 class Axis:
     """An axis of a stored tensor. of: the axis of the weight that it follows, `unit` entries for each `per` positions there, the last run
-    rounded up; "all columns": those of the whole weight, whichever of them a rank has; None: an axis of `size` entries of its own.
+    rounded up; "all columns": those of the whole weight, whichever of them a rank has; "all numbers": rows x columns of the whole weight;
+    None: an axis of `size` entries of its own.
     """
 
-    of: Literal["rows", "columns", "all columns"] | None
+    of: Literal["rows", "columns", "all columns", "all numbers"] | None
     per: int = 1
     unit: int = 1
     size: int = 1
 
-    def extent(self, rows: int, columns: int, all_columns: int) -> int:
-        """Entries of this axis for a weight [rows, columns] that is a piece of one with all_columns."""
+    def extent(self, rows: int, columns: int, whole: tuple[int, int]) -> int:
+        """Entries of this axis for a weight [rows, columns] that is a piece of one of shape `whole`."""
         if self.of is None:
             return self.size
-        return -(-{"rows": rows, "columns": columns, "all columns": all_columns}[self.of] // self.per) * self.unit
+        counted = {"rows": rows, "columns": columns, "all columns": whole[1], "all numbers": whole[0] * whole[1]}[self.of]
+        return -(-counted // self.per) * self.unit
 
 
 ROWS, COLUMNS = Axis("rows"), Axis("columns")
@@ -45,7 +47,8 @@ class Field:
     """One stored tensor of a weight: `path.name` in the checkpoint.
 
     number_format: what the checkpoint's header must say it is; its bytes are taken as they are, in memory as `dtype`. None: any plain
-    floating-point format, converted to dtype. default: its value where the checkpoint need not have it; None: it must.
+    floating-point format, converted to dtype. default: its value where the checkpoint need not have it; None: it must. is_flat: on disk its
+    entries are one run, in the order of these axes.
     """
 
     name: str
@@ -53,15 +56,16 @@ class Field:
     dtype: torch.dtype
     number_format: str | None = None
     default: float | None = None
+    is_flat: bool = False
 
     @property
     def row_axis(self) -> int | None:
         """The axis that follows the weight's rows."""
         return next((index for index, axis in enumerate(self.axes) if axis.of == "rows"), None)
 
-    def shape(self, rows: int, columns: int, all_columns: int) -> tuple[int, ...]:
-        """Of the tensor of a weight [rows, columns] that is a piece of one with all_columns."""
-        return tuple(axis.extent(rows, columns, all_columns) for axis in self.axes)
+    def shape(self, rows: int, columns: int, whole: tuple[int, int]) -> tuple[int, ...]:
+        """Of the tensor of a weight [rows, columns] that is a piece of one of shape `whole`."""
+        return tuple(axis.extent(rows, columns, whole) for axis in self.axes)
 
     def cut(self, cut: Cut | None, path: str) -> Cut | None:
         """The cut of this tensor that belongs to a cut of the weight. Raises ConfigError where that falls inside a unit."""
@@ -97,7 +101,8 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The stored tensors of the parts of a weight: `path` for messages, `rows` of each part, `columns` of all.
+    """The stored tensors of the parts of a weight: `path` for messages, `rows` of each part, `columns` of all; starts: the row and the
+    column of each part's whole weight at which this rank's piece begins, and how many columns that weight has.
 
     tensors: of a field that follows the rows one tensor, the parts one behind the other along that axis; of any other field the parts'
     tensors on a new axis 0.
@@ -107,6 +112,7 @@ class Filled:
     rows: tuple[int, ...]
     columns: int
     tensors: Mapping[str, torch.Tensor]
+    starts: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -122,11 +128,42 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a scheme may know of a checkpoint. config: its quantization_config. number_format: what a tensor's header says, by its path."""
+    """What a scheme may know of a checkpoint. config: its quantization_config. number_format, shape: what a tensor's header says, by its
+    path; None where there is no such tensor.
+    """
 
     dtype: torch.dtype
     config: Mapping[str, Any] = field(default_factory=dict)
     number_format: Callable[[str], str | None] = lambda path: None
+    shape: Callable[[str], tuple[int, ...] | None] = lambda path: None
+
+
+_BYTES = {"I8": torch.int8, "U8": torch.uint8, "I32": torch.int32, "I64": torch.int64}
+
+
+def unused(source: Source, path: str, *names: str) -> tuple[Field, ...]:
+    """Fields for those of `names` that a checkpoint has beside a weight and that mean nothing here (scales of activations): they are read,
+    so that every tensor is accounted for.
+    """
+    found = []
+    for name in names:
+        number_format, shape = source.number_format(f"{path}.{name}"), source.shape(f"{path}.{name}")
+        if number_format is not None and shape is not None:
+            axes = tuple(Axis(None, size=size) for size in shape)
+            is_whole = number_format in _BYTES
+            found.append(Field(name, axes, _BYTES.get(number_format, torch.float32), number_format if is_whole else None))
+    return tuple(found)
+
+
+def refuse_cache(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a cache that a checkpoint is calibrated for and octavo has not: its scales belong to attention, not here."""
+    scheme, algorithm = config.get("kv_cache_scheme"), config.get("kv_cache_quant_algo")
+    is_fp8 = isinstance(scheme, Mapping) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8)
+    hint = "octavo knows caches of 8 bit floats and of nvfp4 from checkpoints"
+    if scheme and not is_fp8:
+        raise ConfigError(f"quantization_config: kv_cache_scheme {scheme!r} is not read here", hint)
+    if str(algorithm or "FP8").upper() not in ("FP8", "NVFP4", "NONE"):
+        raise ConfigError(f"quantization_config: kv_cache_quant_algo {algorithm!r} is not read here", hint)
 
 
 class Scheme:

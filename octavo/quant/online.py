@@ -3,31 +3,37 @@
 `--quantization fp8_per_tensor` and so on name these; the checkpoint needs nothing of its own. Activations stay in the model's format.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from octavo.ops.weights import Coded, Layout, Tensors, pack_codes
+from octavo.errors import ConfigError
+from octavo.ops.weights import FP4_E2M1, NF4, Coded, Layout, Tensors, pack_codes, scale_values
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Field, Filled, Role, Source
 from octavo.quant.scales import scale_rows
 from octavo.quant.schemes import unquantized
+from octavo.quant.small_floats import MX_GROUP, NVFP4_GROUP
 from octavo.quant.targets import named
 
-Quantize = Callable[[Filled, torch.Tensor], tuple[Layout, Tensors]]
+Quantize = Callable[..., tuple[Layout, Tensors]]
 _FP8_LARGEST = torch.finfo(torch.float8_e4m3fn).max
 FP8_BLOCK = 128
 INT4_GROUP = 32
+NF4_GROUP = 64
+_FP4_LARGEST = 6.0
 _ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Plain numbers on disk; `quantize` makes codes of them."""
+    """Plain numbers on disk; `quantize` makes codes of them. group: columns that share a scale, 0: as many as that has by itself."""
 
     dtype: torch.dtype
     quantize: Quantize
+    group: int = 0
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -38,23 +44,59 @@ class Format:
         return True
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
-        return self.quantize(filled, filled.tensors["weight"])
+        weight = filled.tensors["weight"]
+        return self.quantize(filled, weight, self.group) if self.group else self.quantize(filled, weight)
 
 
 class Scheme(formats.Scheme):
-    """Linear layers and experts; embedding, head and router stay plain. A subclass is what users type, its `quantize` what is done."""
+    """Linear layers and experts; embedding, head and router stay plain. A subclass is what users type, its `quantize` what is done.
+
+    config (`--quantization-config`): `linear` and `moe` name another format for layers and for experts, {"weight": name}; `targets` do by
+    name or pattern; what `ignore` lists stays plain; `group_size` is that of int4.
+    """
 
     stores_plain = True
-    quantize: Quantize
+    quantize: Quantize | None = None
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._plain = list(source.config.get("ignore") or ())
+        config = {} if source.config.get("quant_method") else source.config
+        unknown = sorted(set(config) - {"linear", "moe", "targets", "ignore", "group_size"})
+        if unknown:
+            raise ConfigError(f"--quantization-config has no key {unknown[0]!r}", "its keys: linear, moe, targets, ignore, group_size")
+        self._plain = list(config.get("ignore") or ())
+        self._group = int(config.get("group_size") or 0)
+        if self._group < 0 or self._group % 8:
+            raise ConfigError(f"--quantization-config: group_size {self._group} is not a multiple of 8", "32, 64 and 128 are usual")
+        self._targets = {pattern: _by_name(str(name)) for pattern, name in (config.get("targets") or {}).items()}
+        self._by_role = {"linear": _of_kind(config, "linear"), "expert": _of_kind(config, "moe")}
 
     def weight(self, path: str, role: Role) -> formats.Format:
         if role in ("embedding", "head", "router") or named(path, self._plain):
             return unquantized.Format(self.dtype)
-        return Format(self.dtype, type(self).quantize)
+        by_target = next((made for pattern, made in self._targets.items() if named(path, [pattern])), None)
+        quantize = by_target or self._by_role.get(role) or type(self).quantize
+        if quantize is None:
+            return unquantized.Format(self.dtype)
+        return Format(self.dtype, quantize, self._group if quantize is int4_by_groups else 0)
+
+
+def _by_name(name: str) -> Quantize:
+    if name not in BY_NAME:
+        raise ConfigError(f"--quantization-config names {name!r}, which is not made while loading", f"known: {', '.join(BY_NAME)}")
+    return BY_NAME[name]
+
+
+def _of_kind(config: Mapping[str, Any], kind: str) -> Quantize | None:
+    """What `linear` or `moe` says."""
+    about = config.get(kind) or {}
+    if not isinstance(about, Mapping):
+        about = {"weight": about}
+    if about.get("activation") is not None:
+        raise ConfigError(
+            f"--quantization-config: {kind}.activation {about['activation']!r} is not done", "activations stay in the model's format"
+        )
+    return None if about.get("weight") is None else _by_name(str(about["weight"]))
 
 
 def fp8_per_tensor(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
@@ -88,20 +130,82 @@ def int8_per_channel(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tens
     return Coded(code="int8", group=0), (codes, scales)
 
 
-def int4_by_groups(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
-    """4 bits with a scale and a zero for each 32 numbers of a row, so that the least and the largest are kept."""
+def int4_by_groups(filled: Filled, weight: torch.Tensor, group: int = INT4_GROUP) -> tuple[Layout, Tensors]:
+    """4 bits with a scale and a zero for each `group` numbers of a row, so that the least and the largest are kept."""
     rows, columns = weight.shape
-    groups = -(-columns // INT4_GROUP)
-    layout = Coded(code="uint4", group=INT4_GROUP, scale="bfloat16", has_minimums=True)
+    groups = -(-columns // group)
+    layout = Coded(code="uint4", group=group, scale="bfloat16", has_minimums=True)
     if weight.is_meta:
         scales = torch.empty(rows, groups, dtype=torch.bfloat16, device="meta")
         return layout, (pack_codes(_like(weight, torch.uint8), 4), scales, scales.clone())
-    whole = torch.nn.functional.pad(weight.float(), (0, groups * INT4_GROUP - columns), mode="replicate" if columns > 1 else "constant")
-    whole = whole.view(rows, groups, INT4_GROUP)
+    whole = torch.nn.functional.pad(weight.float(), (0, groups * group - columns), mode="replicate" if columns > 1 else "constant")
+    whole = whole.view(rows, groups, group)
     minimums = whole.amin(-1).to(torch.bfloat16)
     scales = _not_zero((whole.amax(-1) - minimums.float()) / 15).to(torch.bfloat16)
     codes = ((whole - minimums.float()[..., None]) / scales.float()[..., None]).round().clamp(0, 15).to(torch.uint8)
     return layout, (pack_codes(codes.view(rows, -1)[:, :columns], 4), scales, minimums)
+
+
+def mxfp8(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
+    """E4M3 with a power of two for each 32 numbers of a row: the least that keeps the largest in range."""
+    layout = Coded(code="float8_e4m3", group=MX_GROUP, scale="e8m0")
+    largest = _largest(weight, MX_GROUP)
+    if weight.is_meta:
+        return layout, (_like(weight, torch.uint8), torch.empty(largest.shape, dtype=torch.uint8, device="meta"))
+    exponents = _exponents(largest / _FP8_LARGEST)
+    column = torch.arange(weight.shape[1]) // MX_GROUP
+    return layout, (_fp8(weight, lambda rows: scale_values("e8m0", exponents[rows])[:, column]), exponents)
+
+
+def nvfp4(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
+    """E2M1 with an E4M3 scale for each 16 numbers of a row, and one for each part, so that the largest scale is the largest E4M3."""
+    layout = Coded(code="float4_e2m1", group=NVFP4_GROUP, scale="float8_e4m3", has_row_scales=True)
+    largest = _largest(weight, NVFP4_GROUP)
+    if weight.is_meta:
+        scales = torch.empty(largest.shape, dtype=torch.float8_e4m3fn, device="meta")
+        return layout, (pack_codes(_like(weight, torch.uint8), 4), scales, torch.empty(len(weight), device="meta"))
+    parts = torch.stack([part.amax() for part in largest.split(list(filled.rows))])
+    whole = filled.per_row(_not_zero(parts / (_FP4_LARGEST * _FP8_LARGEST)))
+    scales = (largest / (_FP4_LARGEST * whole[:, None])).clamp(2.0**-9, _FP8_LARGEST).to(torch.float8_e4m3fn)
+    column = torch.arange(weight.shape[1]) // NVFP4_GROUP
+    codes = _in_runs(weight, lambda rows: _nearest(weight[rows].float() / (scales[rows].float() * whole[rows, None])[:, column], FP4_E2M1))
+    return layout, (pack_codes(codes, 4), scales, whole)
+
+
+def nf4(filled: Filled, weight: torch.Tensor) -> tuple[Layout, Tensors]:
+    """NF4 with a scale of 32 bits for each 64 numbers of a row, as bitsandbytes makes it without nested scales."""
+    layout = Coded(code="nf4", group=NF4_GROUP)
+    scales = _largest(weight, NF4_GROUP)
+    if weight.is_meta:
+        return layout, (pack_codes(_like(weight, torch.uint8), 4), scales)
+    column = torch.arange(weight.shape[1]) // NF4_GROUP
+    codes = _in_runs(weight, lambda rows: _nearest(weight[rows].float() * (1 / _not_zero(scales))[rows][:, column], NF4))
+    return layout, (pack_codes(codes, 4), scales)
+
+
+def _largest(weight: torch.Tensor, group: int) -> torch.Tensor:
+    """float32 [rows, groups]: the largest magnitude in each group of columns."""
+    rows, columns = weight.shape
+    groups = -(-columns // group)
+    if weight.is_meta:
+        return torch.empty(rows, groups, device="meta")
+    return torch.nn.functional.pad(weight.abs().float(), (0, groups * group - columns)).view(rows, groups, group).amax(-1)
+
+
+def _exponents(scales: torch.Tensor) -> torch.Tensor:
+    """uint8: the powers of two at or above scales, as bytes."""
+    mantissa, exponent = torch.frexp(scales)
+    return (exponent - (mantissa == 0.5).int() + 127).clamp(1, 254).to(torch.uint8)
+
+
+def _nearest(numbers: torch.Tensor, table: tuple[float, ...]) -> torch.Tensor:
+    """uint8: the place in a table of the value nearest to each number; halfway, the one with the even place (that of an even fraction)."""
+    values = torch.tensor(table).unique()
+    places = torch.tensor([table.index(float(value)) for value in values])
+    upper = torch.bucketize(numbers.contiguous(), values).clamp(1, len(values) - 1)
+    below, above = numbers - values[upper - 1], values[upper] - numbers
+    is_above = (above < below) | ((above == below) & (places[upper] % 2 == 0))
+    return places[torch.where(is_above, upper, upper - 1)].to(torch.uint8)
 
 
 def _fp8(weight: torch.Tensor, scales: Callable[[slice], torch.Tensor]) -> torch.Tensor:
@@ -131,3 +235,14 @@ def _like(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _not_zero(scales: torch.Tensor) -> torch.Tensor:
     """Scales of weights that are all zero must divide all the same."""
     return torch.where(scales > 0, scales, torch.ones_like(scales))
+
+
+BY_NAME: dict[str, Quantize] = {
+    "fp8_per_tensor": fp8_per_tensor,
+    "fp8_per_block": fp8_per_block,
+    "int8_per_channel_weight_only": int8_per_channel,
+    "int4": int4_by_groups,
+    "mxfp8": mxfp8,
+    "nvfp4": nvfp4,
+    "bitsandbytes": nf4,
+}

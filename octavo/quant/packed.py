@@ -7,7 +7,8 @@ def bits_of(words: torch.Tensor) -> torch.Tensor:
     """int32 [rows, n], each row a run of bits with the lowest first, as the same bytes: uint8 [rows, 4 n]."""
     if words.is_meta:
         return torch.empty(words.shape[0], 4 * words.shape[1], dtype=torch.uint8, device="meta")
-    return words.contiguous().view(torch.uint8)
+    # by way of a flat tensor: one column has any stride there is
+    return words.contiguous().flatten().view(torch.uint8).view(words.shape[0], 4 * words.shape[1])
 
 
 def nibbles(words: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:

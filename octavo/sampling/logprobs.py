@@ -43,10 +43,10 @@ class _Columns:
 class Logprobs:
     """Gathers the entries of positions, then gives them as columns."""
 
-    def __init__(self, vocab_size: int, mode: str, ops: str, device: str) -> None:
+    def __init__(self, vocab_size: int, num_tokens: int, mode: str, ops: str, device: str) -> None:
         if mode not in MODES:
             raise ValueError(f"logprobs_mode must be one of {', '.join(MODES)}, not {mode!r}")
-        self._vocab_size = vocab_size
+        self._num_tokens = num_tokens  # as many can be told of: the rest of the vocabulary is padding
         self.is_processed = mode.startswith("processed")
         self._normalises = mode.endswith("logprobs")
         self.choice = choose("top_logprobs", Facts(vocab_size), device, ops)
@@ -54,7 +54,7 @@ class Logprobs:
 
     def add(self, logits: torch.Tensor, tokens: Int32, wanted: Wanted) -> None:
         """The positions of logits [n, vocab_size], at which tokens [n] stand."""
-        num_top = self._vocab_size if wanted.num_top < 0 else min(wanted.num_top, self._vocab_size)
+        num_top = self._num_tokens if wanted.num_top < 0 else min(wanted.num_top, self._num_tokens)
         width = 1 + num_top + len(wanted.listed)
         values, ids = torch.empty(1, width), torch.empty(1, width, dtype=torch.int32)
         ranks = torch.empty(1, dtype=torch.int32)

@@ -16,7 +16,7 @@ from octavo.ops import sample as sample_op
 from octavo.ops.op import choose
 from octavo.protocol.columns import Int32
 from octavo.protocol.sampling_params import SamplingParams
-from octavo.protocol.step import LogprobColumns, NewRow, StepMasks
+from octavo.protocol.step import NOT_FINITE, LogprobColumns, NewRow, StepMasks
 from octavo.sampling.allowed_token_ids import AllowedTokenIds
 from octavo.sampling.bad_words import BadWords
 from octavo.sampling.logit_bias import LogitBias
@@ -33,7 +33,7 @@ PROCESSORS: tuple[type[Processor], ...] = (LogitBias, AllowedTokenIds, MinTokens
 LOGPROB_ROWS = 8  # rows whose logits are copied at a time, to be read after the draw
 _GREEDY = SamplingParams(temperature=0.0)
 _FAULTS = {
-    sample_op.NOT_A_NUMBER: "the model's logits are not finite numbers (nan or infinity)",
+    sample_op.NOT_A_NUMBER: NOT_FINITE,
     sample_op.NOTHING_ALLOWED: "no token is left that the request's constraints allow",
 }
 
@@ -54,16 +54,26 @@ class Sampled:
 class Pipeline:
     """Samplers of up to `num_rows` rows.
 
+    num_tokens: ids from there on are padding of the vocabulary: no row samples one, and log-probabilities are as if there were none.
+
     logprobs_mode: raw_logprobs, processed_logprobs, raw_logits or processed_logits; "raw" is before masks and processors, "processed" after
     all, with temperature and what min-p, top-k and top-p drop at -inf. mode: "fast" or "reference", as in ops.choose.
     """
 
     def __init__(
-        self, *, num_rows: int, vocab_size: int, logprobs_mode: str = "raw_logprobs", mode: str = "fast", device: str = "cpu"
+        self,
+        *,
+        num_rows: int,
+        vocab_size: int,
+        num_tokens: int | None = None,
+        logprobs_mode: str = "raw_logprobs",
+        mode: str = "fast",
+        device: str = "cpu",
     ) -> None:
         self._vocab_size = vocab_size
+        self._num_tokens = vocab_size if num_tokens is None else num_tokens
         self._sample = choose("sample", sample_op.Facts(vocab_size), device, mode)
-        self._logprobs = Logprobs(vocab_size, logprobs_mode, mode, device)
+        self._logprobs = Logprobs(vocab_size, self._num_tokens, logprobs_mode, mode, device)
         self.choices = {"sample": self._sample.name, "top_logprobs": self._logprobs.choice.name}
         self._temperatures = np.zeros(num_rows, np.float32)
         self._min_ps = np.zeros(num_rows, np.float32)
@@ -107,10 +117,11 @@ class Pipeline:
     def prompt_logprobs(self, row: int, logits: torch.Tensor, next_tokens: Int32, arena: Arena | None = None) -> LogprobColumns:
         """One position for each of logits [n, vocab_size]: how likely was the prompt's own next token, and which were likelier.
 
-        Raises ValueError where logits are not numbers.
+        The logits are destroyed. Raises ValueError where they are not numbers.
         """
         if not bool(torch.isfinite(logits.amax(-1)).all()):
             raise ValueError(_FAULTS[sample_op.NOT_A_NUMBER])
+        self._drop_padding(logits)
         self._logprobs.add(logits, next_tokens, self._prompt_wanted[row])
         return self._logprobs.take()
 
@@ -119,6 +130,7 @@ class Pipeline:
 
         rows: the row of each, all different. positions: where its token will stand in the row. masks: of this step.
         """
+        self._drop_padding(logits)
         step = _Step(logits, rows, np.asarray(positions), Masks(masks), np.empty(len(rows), np.int32))
         wanting = np.fromiter((row in self._wanted for row in rows.tolist()), np.bool_, len(rows))
         if not wanting.all():
@@ -136,6 +148,10 @@ class Pipeline:
             for processor in self._processors[row] if token >= 0 else ():
                 processor.note(token)
         return Sampled(step.tokens, np.array(recorded, np.int32), self._logprobs.take() if recorded else None, errors)
+
+    def _drop_padding(self, logits: torch.Tensor) -> None:
+        if self._num_tokens < self._vocab_size:
+            logits[:, self._num_tokens :] = float("-inf")
 
     def _process(self, step: "_Step", indices: Int32) -> None:
         """Masks and processors; a row that is not finite is marked before they could hide it."""

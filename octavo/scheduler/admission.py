@@ -12,7 +12,7 @@ def check_size(request: Request, config: Config, cache: Cache) -> None:
     prompt, longest, scheduler = request.num_prompt, config.model.max_model_len, config.scheduler
     if prompt == 0:
         raise RequestError("the prompt is empty", parameter="prompt")
-    if prompt >= longest:
+    if prompt > longest or (prompt == longest and request.sampling.max_tokens != 0):
         raise RequestError(
             f"the prompt has {prompt} tokens, and max_model_len {longest} leaves no room for an answer",
             f"send at most {longest - 1} tokens, or serve with a larger --max-model-len",
@@ -24,7 +24,7 @@ def check_size(request: Request, config: Config, cache: Cache) -> None:
             "enable chunked prefill, or raise --max-num-batched-tokens",
             parameter="prompt",
         )
-    if not cache.fits(request.limit - 1, least_at_once(request, scheduler.chunked_prefill)):
+    if not cache.fits(request.most_computed, least_at_once(request, scheduler.chunked_prefill)):
         raise RequestError(
             f"the request can grow to {request.limit} tokens, which needs more blocks than the cache has",
             "lower max_tokens, shorten the prompt, or serve with a larger cache",

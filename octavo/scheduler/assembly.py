@@ -49,6 +49,7 @@ class Step:
         self.counts: list[int] = []
         self.samples: list[int] = []
         self.draft_counts: list[int] = []
+        self.has_preempted = False
         self.written: list[tuple[int, list[Written]]] = []
         self.row_column = self.epoch_column = b""
         self._rows: list[int] = []
@@ -67,7 +68,7 @@ class Step:
         end = position + granted
         index = len(self._rows)
         drafts = end - total if end > total else 0
-        is_sample = end >= total
+        is_sample = end >= total and not request.only_reads
         self.requests.append(request)
         self._rows.append(request.row)
         self.epochs.append(request.epoch)

@@ -28,11 +28,13 @@ class Request:
     planned: tokens computed when all outstanding steps have run, drafts included. Decides grants.
     confirmed: tokens computed according to results. Decides what a window lets go.
     limit: it ends with so many tokens at the latest.
+    overtaken: how many who came later began while this one waited for room.
     sampled_step: the newest step planned that samples for this row; -1 = none since the row began.
     """
 
     __slots__ = (
         "confirmed",
+        "counted",
         "epoch",
         "events",
         "failed_at",
@@ -46,6 +48,7 @@ class Request:
         "num_prompt",
         "order",
         "outstanding",
+        "overtaken",
         "pending",
         "planned",
         "prompt_logprobs_told",
@@ -72,7 +75,9 @@ class Request:
         self.events: list[RequestEvent] = []
         self.num_cached: int | None = None  # prompt tokens found in the cache at the first start; None until then
         self.has_told_cached = False
+        self.counted = 0  # prompt tokens that the statistics have, computed or cached; they are counted once, whatever is done again
         self.prompt_logprobs_told = 1  # positions before this are done; position 0 has none
+        self.overtaken = 0
         self.failed_at = -1  # known tokens when a step failed under it
         self.is_ended = False
         self.start = Start(0)
@@ -88,11 +93,33 @@ class Request:
         self.proposals: list[int] = []
 
     @property
+    def has_run(self) -> bool:
+        return self.num_cached is not None
+
+    @property
+    def only_reads(self) -> bool:
+        """It asks for nothing but its prompt's log-probabilities: the prompt is computed, and nothing sampled."""
+        return self.limit == self.num_prompt
+
+    @property
+    def most_computed(self) -> int:
+        """Tokens that are computed at the most: the last one sampled is not."""
+        return max(self.num_prompt, self.limit - 1)
+
+    @property
     def reads_prefix_cache(self) -> bool:
         """A hit skips the computation that prompt log-probabilities come from."""
         if self.sampling.skip_reading_prefix_cache:
             return False
         return self.sampling.prompt_logprobs is None or self.prompt_logprobs_told >= self.num_prompt
+
+    def count_prompt(self, position: int) -> int:
+        """The prompt is done up to `position`: how many of its tokens that is for the first time."""
+        new = min(position, self.num_prompt) - self.counted
+        if new <= 0:
+            return 0
+        self.counted += new
+        return new
 
     def is_prefilling(self, position: int) -> bool:
         """Whether a span that starts at `position` computes tokens that were known before."""

@@ -5,29 +5,31 @@ drafts are this one act.
 """
 
 import time
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from octavo.config.config import Config
 from octavo.errors import EngineDeadError, RequestError
 from octavo.kvcache.cache import Cache
 from octavo.kvcache.hashing import BlockHasher
+from octavo.kvcache.residency import WatchedPool
 from octavo.kvcache.specs import CachePlan
 from octavo.protocol.columns import unpack
 from octavo.protocol.messages import EngineOutput, EngineRequest, EngineStats, FinishReason, RequestEvent
-from octavo.protocol.step import LogprobColumns, StepPlan, StepResult
+from octavo.protocol.step import NOT_FINITE, LogprobColumns, StepPlan, StepResult
 from octavo.scheduler.admission import check_size
 from octavo.scheduler.assembly import Step
-from octavo.scheduler.limits.cache_blocks import CacheBlocks
-from octavo.scheduler.limits.limit import BEGINNING, settle
+from octavo.scheduler.limits.limit import settle
 from octavo.scheduler.limits.order import make_limits
 from octavo.scheduler.logprobs import StepLogprobs, untold
+from octavo.scheduler.places import find_place
 from octavo.scheduler.request import WAITING, Request, Start
 from octavo.scheduler.stopping import Verdict
 from octavo.scheduler.waiting import WaitingQueue
 
 NEW_ROW = -1  # instead of a number of columns: the worker is told all of them
+MOST_ASIDE = 4  # requests that may be looked past in one step
 STEP_NUMBERS = 1 << 30  # then they begin again, to fit in an int32 column
 
 
@@ -36,7 +38,10 @@ class Scheduler:
 
     drafts_per_step: drafts that the worker proposes after each sample and verifies in the next step without telling them; 0 = none.
     hash_seed: of the prefix cache's keys; None = random.
+    most_overtaken: how many who come later may begin before one that does not fit yet.
     """
+
+    most_overtaken = 16
 
     def __init__(
         self,
@@ -48,9 +53,9 @@ class Scheduler:
         hash_seed: str | None = None,
     ) -> None:
         self.config = config
-        self.cache = Cache(plan, BlockHasher(config.cache.hash_algorithm, hash_seed) if config.cache.prefix_caching else None)
+        hasher = BlockHasher(config.cache.hash_algorithm, hash_seed) if config.cache.prefix_caching else None
+        self.cache = Cache(plan, hasher, config.observability.cache_sample, clock)
         self.limits = make_limits(config.scheduler, self.cache, self.num_requests)
-        self._cheap_limits = [limit for limit in self.limits if not isinstance(limit, CacheBlocks)]
         self.requests: dict[str, Request] = {}
         self.running: list[Request] = []  # in their strict order
         self.waiting = WaitingQueue()
@@ -108,6 +113,9 @@ class Scheduler:
         """Gauges now, and counts since the last call."""
         stats, self._stats = self._stats, EngineStats()
         stats.num_running, stats.num_waiting, stats.kv_cache_usage = len(self.running), len(self.waiting), self.cache.pool.usage
+        if isinstance(self.cache.pool, WatchedPool):
+            stays = self.cache.pool.take_stays()
+            stats.block_lifetimes_s, stats.block_idles_s, stats.block_gaps_s = stays.lifetimes_s, stays.idles_s, stays.gaps_s
         return stats
 
     def reset_prefix_cache(self) -> bool:
@@ -121,8 +129,8 @@ class Scheduler:
         for limit in self.limits:
             limit.start_step()
         step = Step(self._serial + 1, (self._serial + 1) % STEP_NUMBERS, len(self.cache.kinds))
-        if not self._plan_running(step):
-            self._admit(step)
+        self._visit(step)
+        self.waiting.put_back()
         if not step.requests:
             return None
         self._serial += 1
@@ -130,14 +138,32 @@ class Scheduler:
         ended, self._ended_rows = self._ended_rows, []
         return step.plan(ended)
 
-    def _plan_running(self, step: Step) -> bool:
-        """Grant the running requests what they are behind by, in their order. True if one was preempted."""
-        running, visited, has_preempted = self.running, 0, False
-        while visited < len(running):
+    def _visit(self, step: Step) -> None:
+        """Everybody in one strict order: by priority, and of the same priority who runs before who waits.
+
+        Who waits may preempt running requests of lower priority, which this step has not visited yet, if that makes room for it. A step
+        that preempted admits nobody who comes after the preempted ones: it would take what they gave.
+        """
+        visited, is_open = 0, True
+        while visited < len(self.running):
+            first = self.waiting.first() if is_open else None
+            border = len(self.running) if first is None else bisect_right(self.running, first.order[0], key=_priority)
+            visited = self._grant_running(step, visited, border)
+            if visited < len(self.running):
+                assert first is not None
+                is_open = self._admit(step, self.running[visited:])
+                visited += first.row != WAITING
+        while is_open and not step.has_preempted and self.waiting.first() is not None:
+            is_open = self._admit(step, ())
+
+    def _grant_running(self, step: Step, visited: int, border: int) -> int:
+        """Grant the running requests from `visited` to `border` what they are behind by; how many have now been visited."""
+        running = self.running
+        while visited < border and visited < len(running):
             request = running[visited]
             visited += 1
             total = request.known + request.pending
-            if total >= request.limit:  # it ends with a sample that is on its way
+            if total >= request.limit and request.planned >= request.known:  # it ends with what is on its way
                 continue
             want = total - request.planned
             if want == 1:
@@ -149,14 +175,13 @@ class Scheduler:
                 victim = self._victim()
                 if victim is request and request.outstanding:
                     break  # results on their way may let go of blocks: it is asked again when they are here
-                self._preempt(victim)
-                has_preempted = True
+                self._preempt(step, victim)
                 if victim is request:
                     break
                 granted, limit = settle(self.limits, request, start, want)
             if granted:
                 self._take(step, request, start, granted, request.tables.columns)
-        return has_preempted
+        return min(visited, len(running))
 
     def _victim(self) -> Request:
         """The last request that this step has not visited; when there is none, the one that asks, which is then the last."""
@@ -172,22 +197,38 @@ class Scheduler:
             return min(len(request.proposals), request.limit - total - 1)
         return 0
 
-    def _admit(self, step: Step) -> None:
-        """Start waiting requests in their order until one finds no place. They never preempt anybody."""
-        while (request := self.waiting.first()) is not None:
-            # looking for a prefix costs with its length, so first see whether anything at all can be had
-            if any(limit.grant(request, BEGINNING, request.known) <= 0 for limit in self._cheap_limits):
-                break
-            start = max((limit.find(request) for limit in self.limits), key=_position)
-            granted, _ = settle(self.limits, request, start, request.known - start.position)
-            if not granted:
-                break
-            self.waiting.pop()
-            request.confirmed = start.position
-            self._take(step, request, start, granted, NEW_ROW)
-            step.add_row(request, start.position)
-            insort(self.running, request, key=_order)
-            self._note_start(request, start.position)
+    def _admit(self, step: Step, lower: Sequence[Request]) -> bool:
+        """Start the first who waits, or look past it if it needs more blocks than can be had. False: nobody else can begin in this step.
+
+        lower: those who may be preempted for it.
+        """
+        request = self.waiting.first()
+        assert request is not None
+        place = find_place(self.limits, request, lower)
+        if place is not None and place.victims:
+            for victim in reversed(place.victims):
+                self._preempt(step, victim)
+            place = find_place(self.limits, request, ())  # what it can take over has changed with who holds it
+        if place is None:
+            return False
+        if not place.granted:
+            may_go_on = self._may_be_overtaken(request)
+            if may_go_on:
+                self.waiting.set_aside()
+            return may_go_on
+        self.waiting.pop()
+        request.confirmed = place.start.position
+        self._take(step, request, place.start, place.granted, NEW_ROW)
+        step.add_row(request, place.start.position)
+        insort(self.running, request, key=_order)
+        self._note_start(request, place.start.position)
+        for other in self.waiting.aside:
+            other.overtaken += 1
+        return all(other.overtaken < self.most_overtaken for other in self.waiting.aside)
+
+    def _may_be_overtaken(self, request: Request) -> bool:
+        """A few times, so that small requests go on while a large one waits for room; never once it has run and was preempted."""
+        return not request.has_run and request.overtaken < self.most_overtaken and len(self.waiting.aside) < MOST_ASIDE
 
     def _take(self, step: Step, request: Request, start: Start, granted: int, old_columns: int) -> None:
         for limit in self.limits:
@@ -196,6 +237,7 @@ class Scheduler:
 
     def _note_start(self, request: Request, cached: int) -> None:
         self._note(request, "scheduled")
+        self._stats.cached_prompt_tokens += request.count_prompt(cached)
         if request.num_cached is None:
             request.num_cached = cached
             if self.cache.hasher is not None and request.reads_prefix_cache:
@@ -218,8 +260,9 @@ class Scheduler:
         """Tokens that are known, and computed once the steps planned so far have run."""
         return request.planned if request.planned < request.known else request.known
 
-    def _preempt(self, request: Request) -> None:
-        """Take everything from a running request; it computes it again later, before all who come after it."""
+    def _preempt(self, step: Step, request: Request) -> None:
+        """Take everything from a running request, so that this step has it; it computes it again later, before all who come after it."""
+        step.has_preempted = True
         self._note(request, "preempted")
         self._stats.num_preemptions += 1
         self._restart(request)
@@ -275,10 +318,12 @@ class Scheduler:
             kept = 0
             if step.samples[index]:
                 kept, verdict = self._gain(request, tokens[first:at])
+            elif request.only_reads and request.confirmed >= request.num_prompt:
+                verdict = FinishReason.LENGTH, None
             certain = request.confirmed if request.confirmed < request.known else request.known
             if certain >= (request.tables.indexed + 1) * size:
                 self.cache.write(request.tables, request.tokens, certain)
-            if kept or index in prompt_logprobs:
+            if kept or index in prompt_logprobs or verdict is not None:
                 output = EngineOutput(request.id, tokens[first : first + kept])
                 if logprobs is not None:
                     output.logprobs = logprobs.of(index, kept)
@@ -310,7 +355,7 @@ class Scheduler:
         request.confirmed = before + computed
         request.outstanding -= 1
         if before < request.num_prompt:
-            self._stats.prompt_tokens += min(request.confirmed, request.num_prompt) - before
+            self._stats.prompt_tokens += request.count_prompt(request.confirmed)
 
     def _gain(self, request: Request, new: list[int]) -> tuple[int, Verdict | None]:
         """Append tokens up to the one that ends the request: how many that are, and why it ends."""
@@ -378,6 +423,7 @@ class Scheduler:
         outputs = []
         for request, epoch in zip(step.requests, step.epochs):
             if epoch in errors and request.epoch == epoch:
+                self._stats.num_corrupted += errors[epoch] == NOT_FINITE
                 outputs.append(self._finish_with_error(request, errors[epoch]))
         self._restart_dependents(self._disown_rows(step, set(errors)))
         return outputs
@@ -434,5 +480,5 @@ def _order(request: Request) -> tuple[int, float, int]:
     return request.order
 
 
-def _position(start: Start) -> int:
-    return start.position
+def _priority(request: Request) -> int:
+    return request.order[0]

@@ -13,9 +13,10 @@ class WaitingQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[tuple[int, float, int], Request]] = []
         self._gone = 0
+        self.aside: list[Request] = []  # for the rest of this step, so that first() gives who comes after them
 
     def __len__(self) -> int:
-        return len(self._heap) - self._gone
+        return len(self._heap) + len(self.aside) - self._gone
 
     def push(self, request: Request) -> None:
         heapq.heappush(self._heap, (request.order, request))
@@ -32,6 +33,16 @@ class WaitingQueue:
     def pop(self) -> Request:
         """Take the one that first() gave."""
         return heapq.heappop(self._heap)[1]
+
+    def set_aside(self) -> None:
+        """Let those behind the first one have a look in this step."""
+        self.aside.append(self.pop())
+
+    def put_back(self) -> None:
+        """Who was set aside stands in its old place again."""
+        for request in self.aside:
+            self.push(request)
+        self.aside.clear()
 
     def mark_gone(self) -> None:
         """One that waits here has just been marked as ended."""

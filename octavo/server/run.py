@@ -2,41 +2,43 @@
 
 import asyncio
 import contextlib
-import errno
 import os
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import uvicorn
 from fastapi import FastAPI
 
-from octavo import __version__, environment, logging
+from octavo import environment, logging
+from octavo.config.observability import decide_log
 from octavo.config.options import Options, ServerOptions
 from octavo.config.resolve import resolve
 from octavo.errors import ConfigError, OctavoError, OverloadedError
 from octavo.frontend.async_llm import AsyncLLM
-from octavo.server.app import api_keys, create_app
+from octavo.server import tls
+from octavo.server.app import create_app, routes
+from octavo.server.http_server import http_server
+from octavo.server.listener import Listener, listen
+from octavo.server.ready_block import ready_block
 from octavo.server.state import Phase, ServerState
 
 logger = logging.get_logger(__name__)
 Result = TypeVar("Result")
 
 LINGER_S = 5.0  # how long a server without an engine answers 503 before it ends
-CLOSE_S = 5.0  # how long open connections get to take their last bytes
+OPEN_FILES = 65_536
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+STOPPING = "the server is shutting down"
 
 Start = Callable[[], Awaitable[AsyncLLM]]
 
 
 def serve(options: Options, server_options: ServerOptions) -> int:
-    """`octavo serve`: the exit code. Raises ConfigError if the address cannot be had, before anything is loaded."""
-    logging.configure(environment.logging_level(), "server")
-    listener = bind(server_options.host, server_options.port)
+    """`octavo serve`: the exit code. Raises ConfigError, before anything is loaded, if the address cannot be had or its files are wrong."""
+    _begin_log(options)
 
     async def start() -> AsyncLLM:
         config = await in_daemon_thread(lambda: resolve(options, "server"))
@@ -44,35 +46,40 @@ def serve(options: Options, server_options: ServerOptions) -> int:
         await llm.start()
         return llm
 
-    return run(server_options, listener, start)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ConfigError, with what to do."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
+        return run(server_options, start)
+    except OctavoError as error:
+        if not logging.writes_json():
+            raise
+        logger.error("%s", error)
+        return EXIT_FAILED
+
+
+def run(options: ServerOptions, start: Start, listening: Callable[[Listener], None] | None = None) -> int:
+    """Serve until told to end; the exit code. `start` makes the engine while the server already answers probes.
+
+    listening: called when the socket is there.
+    """
+    certificate = tls.tls_of(options)
+    app = create_app(options)
+    listener = listen(options)
+    try:
+        if listening is not None:
+            listening(listener)
+        listener.bequeath()
+        _raise_file_limit()
+        return _run(_Life(options, app, listener, certificate, start))
+    finally:
         listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"port {port} of {host} is in use", "stop what listens there, or pass another --port (0 = any free one)"
-            ) from None
-        raise ConfigError(f"{host}:{port} cannot be listened on: {error.strerror}", "pass another --host or --port") from None
-    return listener
 
 
-def run(options: ServerOptions, listener: socket.socket, start: Start) -> int:
-    """Serve on `listener` until told to end; the exit code. `start` makes the engine while the server already answers probes."""
+def _run(life: "_Life") -> int:
     runner = asyncio.Runner(loop_factory=_loop_factory())
-    life = _Life(options, listener, start)
     try:
         code = runner.run(life.run())
     finally:
         if life.is_loading_abandoned:  # a thread deep in a download or a load cannot be stopped; it ends with the process
+            life.listener.close()
             sys.stderr.flush()
             os._exit(EXIT_INTERRUPTED)
         runner.close()
@@ -81,26 +88,19 @@ def run(options: ServerOptions, listener: socket.socket, start: Start) -> int:
     return code
 
 
-class _Http(uvicorn.Server):
-    """uvicorn without its signal handlers: ours know of the engine."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class _Life:
     """From the first probe to the exit code."""
 
-    def __init__(self, options: ServerOptions, listener: socket.socket, start: Start) -> None:
+    def __init__(self, options: ServerOptions, app: FastAPI, listener: Listener, certificate: tls.Tls | None, start: Start) -> None:
         self.failure: OctavoError | None = None
         self.is_loading_abandoned = False
+        self.listener = listener
         self._options = options
-        self._listener = listener
+        self._tls = certificate
         self._start = start
-        self._app: FastAPI = create_app(options)
-        self._state: ServerState = self._app.state.server
-        self._http = _Http(_http_config(self._app, options))
+        self._app = app
+        self._state: ServerState = app.state.server
+        self._http = http_server(app, options, certificate, self._abort_all)
         self._code = 0
         self._signals = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,10 +108,14 @@ class _Life:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        numbers = _signals()
+        for number in numbers:
             loop.add_signal_handler(number, self._on_signal, number)
-        serving = asyncio.ensure_future(self._http.serve(sockets=[self._listener]))
+        serving = asyncio.ensure_future(self._http.serve(sockets=[self.listener.socket]))
         self._loading = self._spawn(self._load())
+        if self._tls is not None and self._options.enable_ssl_refresh:
+            self._spawn(self._tls.keep_fresh())
+        self._log_routes()
         try:
             await serving
         finally:
@@ -119,9 +123,15 @@ class _Life:
                 task.cancel()
             if self._state.llm is not None:
                 await self._state.llm.shutdown()
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in numbers:
                 loop.remove_signal_handler(number)
         return self._code
+
+    def _log_routes(self) -> None:
+        logger.info("Starting octavo server on %s", self.listener.name)
+        logger.info("Available routes are:")
+        for path, methods in routes(self._app):
+            logger.info("Route: %s, Methods: %s", path, ", ".join(methods))
 
     async def _load(self) -> None:
         try:
@@ -135,7 +145,10 @@ class _Life:
             self._end(EXIT_FAILED)
             return
         self._state.attach(llm)
-        print(ready_block(self._options, self._listener, llm), file=sys.stderr, flush=True)
+        if logging.writes_json():
+            logger.info("ready at %s", self.listener.address("https" if self._options.ssl_certfile else "http"))
+        else:
+            print(ready_block(self._options, self.listener, llm), file=sys.stderr, flush=True)
         self._spawn(self._watch(llm))
 
     async def _watch(self, llm: AsyncLLM) -> None:
@@ -156,7 +169,7 @@ class _Life:
         if self._signals == 2:
             self._force()
         elif self._loading is not None and not self._loading.done():
-            print("stopping before the model is loaded", file=sys.stderr)
+            _say("stopping before the model is loaded")
             self.is_loading_abandoned = True
             self._loading.cancel()
             self._end(EXIT_INTERRUPTED)
@@ -171,17 +184,36 @@ class _Life:
             return
         self._state.phase = Phase.DRAINING
         timeout = self._options.shutdown_timeout
-        if count := llm.num_unfinished:
-            print(f"finishing {count} requests (at most {timeout:g} s), Ctrl-C again to stop now", file=sys.stderr, flush=True)
-            if not await llm.wait_for_requests_to_drain(timeout):
-                logger.warning("%d requests did not finish in %g s", llm.num_unfinished, timeout)
-        llm.abort_all(OverloadedError(Phase.DRAINING.value))
+        if self._num_open:
+            count = max(llm.num_unfinished, 1)
+            _say(f"finishing {count} requests (at most {timeout:g} s), Ctrl-C again to stop now")
+            if not await self._finished(llm, timeout):
+                logger.warning("%d requests did not finish in %g s", self._num_open, timeout)
+        self._abort_all()
         self._end(EXIT_FAILED if llm.errored else 0)
 
-    def _force(self) -> None:
-        print("stopping now", file=sys.stderr, flush=True)
+    @property
+    def _num_open(self) -> int:
+        """Requests that the engine has, or that are on their way to it or back."""
+        return max(self._state.llm.num_unfinished if self._state.llm is not None else 0, self._http.num_answering)
+
+    async def _finished(self, llm: AsyncLLM, timeout_s: float) -> bool:
+        end = asyncio.get_running_loop().time() + timeout_s
+        while self._num_open and not llm.errored:
+            left_s = end - asyncio.get_running_loop().time()
+            if left_s <= 0 or not await llm.wait_for_requests_to_drain(left_s):
+                return False
+            if self._num_open:  # some are read, made tokens of, or written
+                await asyncio.sleep(min(0.02, left_s))
+        return True
+
+    def _abort_all(self) -> None:
         if self._state.llm is not None:
-            self._state.llm.abort_all(OverloadedError(Phase.DRAINING.value))
+            self._state.llm.abort_all(OverloadedError(STOPPING))
+
+    def _force(self) -> None:
+        _say("stopping now")
+        self._abort_all()
         self._http.force_exit = True
         self._end(EXIT_INTERRUPTED)
 
@@ -194,38 +226,6 @@ class _Life:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def ready_block(options: ServerOptions, listener: socket.socket, llm: AsyncLLM) -> str:
-    """What the operator reads when the server can be used."""
-    config, facts = llm.config, llm.facts
-    url = f"{address(listener)}{options.root_path}/v1"
-    name = config.model.served_names[0]
-    key = " -H 'Authorization: Bearer '\"$OCTAVO_API_KEY\"" if api_keys(options) else ""
-    body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Say hello."}}]}}'
-    together = f"{facts.max_concurrency:.2f}x requests of {facts.max_model_len:,} tokens, at most {config.scheduler.max_num_seqs} at once"
-    lines = [
-        "",
-        f"octavo {__version__} is ready",
-        f"  URL          {url}",
-        f"  model        {name} ({config.model.model_type}, {config.model.dtype}) on {facts.device}",
-        f"  context      {facts.max_model_len:,} tokens",
-        f"  cache        {facts.cache_tokens:,} tokens, {facts.cache_bytes / 2**30:.2f} GiB",
-        f"  concurrency  {together}",
-        f"  try          curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'",
-        "",
-    ]
-    if options.host in ("0.0.0.0", "::", "") and not api_keys(options):
-        lines.insert(-1, "  warning      everyone who reaches this machine can use the server: pass --api-key, or --host 127.0.0.1")
-    return "\n".join(lines)
-
-
-def address(listener: socket.socket) -> str:
-    """http://host:port as a client on this machine would write it."""
-    host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def in_daemon_thread(function: Callable[[], Result]) -> Result:
@@ -249,29 +249,42 @@ async def in_daemon_thread(function: Callable[[], Result]) -> Result:
     return await future
 
 
-def _http_config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
-    _log_as_octavo(options.uvicorn_log_level)
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        log_level=options.uvicorn_log_level,
-        access_log=not options.disable_uvicorn_access_log,
-        lifespan="off",
-        timeout_keep_alive=environment.http_timeout_keep_alive_s(),
-        timeout_graceful_shutdown=int(CLOSE_S),
-        server_header=False,
-    )
+def _begin_log(options: Options) -> None:
+    level, log = decide_log(options)
+    try:
+        logging.configure(level, "server", log)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"Python's logging cannot be configured as it is told: {error}", "its form is that of logging.config.dictConfig"
+        ) from None
 
 
-def _log_as_octavo(level: str) -> None:
-    """uvicorn's records go where octavo's go."""
-    import logging as standard
+def _say(text: str) -> None:
+    """A line for the one who sits before the server."""
+    if logging.writes_json():
+        logger.info("%s", text)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        log = standard.getLogger(name)
-        log.handlers[:] = [] if "." in name else list(standard.getLogger("octavo").handlers)
-        log.propagate = "." in name
-        log.setLevel(5 if level == "trace" else level.upper())
+
+def _signals() -> list[signal.Signals]:
+    """What ends the server in order: also the end of its terminal, unless nohup or the like says that it is to live on."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
+
+
+def _raise_file_limit() -> None:
+    """Each connection is an open file, and the usual limit of 1,024 is soon reached."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -5,10 +5,14 @@ import enum
 import time
 from dataclasses import dataclass, field
 
-from octavo import __version__
 from octavo.config.options import ServerOptions
-from octavo.errors import EngineDeadError, OverloadedError
+from octavo.errors import ConfigError, EngineDeadError, OverloadedError, RequestError
 from octavo.frontend.async_llm import AsyncLLM
+from octavo.server import fingerprint as fingerprints
+from octavo.server.http_metrics import HttpMetrics
+from octavo.server.process_metrics import ProcessMetrics
+from octavo.server.request_log import RequestLog
+from octavo.text.chat_template import check_variables
 
 
 class Phase(enum.Enum):
@@ -28,11 +32,24 @@ class ServerState:
     llm: AsyncLLM | None = None
     phase: Phase = Phase.STARTING
     started_s: int = field(default_factory=lambda: int(time.time()))
-    fingerprint: str = f"octavo-{__version__}"
+    http_metrics: HttpMetrics = field(default_factory=HttpMetrics)
+    process_metrics: ProcessMetrics = field(default_factory=ProcessMetrics)
+    fingerprint: str | None = None
+    load: int = 0  # requests that are being answered, if they are counted
+    request_log: RequestLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        fingerprints.check(self.options)
+        try:
+            check_variables(self.options.default_chat_template_kwargs)
+        except RequestError as error:
+            raise ConfigError(f"--default-chat-template-kwargs: {error.fact}") from None
+        self.request_log = RequestLog(self.options)
 
     def attach(self, llm: AsyncLLM) -> None:
         """The engine is up."""
         self.llm = llm
+        self.fingerprint = fingerprints.fingerprint(self.options, llm.config)
         self.phase = Phase.READY
 
     @property

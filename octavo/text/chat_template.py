@@ -12,10 +12,11 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
+from octavo import environment
 from octavo.errors import ConfigError, RequestError
 from octavo.text import messages as message_forms
 from octavo.text.rendered import Controls, Rendered, without_marks
-from octavo.text.sandbox import TIME_LIMIT_S, LimitedEnvironment
+from octavo.text.sandbox import LimitedEnvironment
 
 MAX_SOURCE = 2**20
 _RESERVED = frozenset(
@@ -57,7 +58,7 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
         special_tokens: Mapping[str, str] | None = None,
         controls: Controls | None = None,
-        time_limit_s: float = TIME_LIMIT_S,
+        time_limit_s: float | None = None,
     ) -> Rendered:
         """The conversation as text.
 
@@ -81,7 +82,7 @@ class ChatTemplate:
         if continue_final_message:
             _open_final(prepared)
         known = {**(special_tokens or {}), **given, "messages": prepared, "add_generation_prompt": add_generation_prompt}
-        text = self._run(known, time_limit_s)
+        text = self._run(known, environment.chat_template_render_timeout_s() if time_limit_s is None else time_limit_s)
         return Rendered(_cut_final(text) if continue_final_message else text, controls)
 
     def _run(self, variables: dict[str, Any], time_limit_s: float) -> str:

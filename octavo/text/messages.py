@@ -7,6 +7,7 @@ from typing import Any
 from octavo.errors import RequestError
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking")  # kinds of parts that are text, under "text" or their own name
 
 
 def prepare(messages: Sequence[Mapping[str, Any]], content_format: str) -> list[dict[str, Any]]:
@@ -25,9 +26,14 @@ def _message(given: Any, index: int, content_format: str) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise RequestError(f"messages[{index}] must be an object with a role", parameter="messages")
     message = {key: value for key, value in message.items() if value is not None}
+    for name in ("name", "tool_call_id"):
+        if not isinstance(message.get(name, ""), str):
+            raise RequestError(f"messages[{index}].{name} must be a string", parameter="messages")
     message["content"] = _content(message.get("content"), index, content_format)
     if "tool_calls" in message:
-        message["tool_calls"] = [_tool_call(call) for call in message["tool_calls"]] if isinstance(message["tool_calls"], list) else []
+        if not isinstance(message["tool_calls"], list):
+            raise RequestError(f"messages[{index}].tool_calls must be a list", parameter="messages")
+        message["tool_calls"] = [_tool_call(call, index) for call in message["tool_calls"]]
         if not message["tool_calls"]:
             del message["tool_calls"]
     reasoning = next((message[name] for name in _REASONING if name in message), None)
@@ -64,16 +70,19 @@ def _part(part: Any, index: int) -> dict[str, Any]:
         return {"type": "text", "text": part}
     if not isinstance(part, dict) or not isinstance(part.get("type", "text"), str):
         raise RequestError(f"messages[{index}].content: a part must be an object with a type", parameter="messages")
-    if part.get("type") in ("text", "input_text", "output_text", "refusal") and not isinstance(part.get("text", part.get("refusal")), str):
-        raise RequestError(f"messages[{index}].content: a part of type {part['type']!r} must have a text", parameter="messages")
-    if part.get("type") in ("input_text", "output_text", "refusal"):
-        return {**part, "type": "text", "text": part.get("text", part.get("refusal"))}
+    if part.get("type") in _TEXT_PARTS:
+        text = part.get("text", part.get(part["type"]))
+        if not isinstance(text, str):
+            raise RequestError(f"messages[{index}].content: a part of type {part['type']!r} must have a text", parameter="messages")
+        return {**part, "type": "text", "text": text}
     return part
 
 
-def _tool_call(call: Any) -> Any:
+def _tool_call(call: Any, index: int) -> Any:
     """Arguments travel as a string of JSON; templates read them as an object."""
-    if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
+    if not isinstance(call, dict) or not isinstance(function := call.get("function", {}), dict):
+        raise RequestError(f"messages[{index}].tool_calls must hold objects with a function", parameter="messages")
+    if "function" not in call:
         return call
     arguments = function.get("arguments")
     if isinstance(arguments, str):

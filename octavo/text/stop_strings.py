@@ -2,7 +2,8 @@
 
 The stop that is completed first ends the text (of several completed by the same character, the longest), so the answer does not depend on
 how the text was cut into tokens. Held back is the longest end of the text that begins a stop string, which is the state of the matching
-automaton (Aho and Corasick, Efficient string matching, 1975).
+automaton (Aho and Corasick, Efficient string matching, 1975), and the rest of the token in which it begins: a token's text, a marker's
+say, is never sent in two parts.
 """
 
 from collections import deque
@@ -48,6 +49,7 @@ class StopStrings:
         self._include = include_in_output
         self._min_tokens = min_tokens
         self._held = ""
+        self._borders: list[int] = []  # where tokens begin in what is held
         self._sent = 0  # characters
         self._num_tokens = 0
         self.match: StopMatch | None = None
@@ -63,7 +65,7 @@ class StopStrings:
 
     def flush(self) -> str:
         """What was held back, when no stop string came of it."""
-        rest, self._held = self._held, ""
+        rest, self._held, self._borders = self._held, "", []
         self._sent += len(rest)
         self._state = self._root
         return rest
@@ -83,8 +85,9 @@ class StopStrings:
             state = state.fail
         self._state = state
         text = self._held + piece
-        border = len(text) - state.depth
-        self._held = text[border:]
+        borders = [*self._borders, len(self._held)]
+        border = len(text) if state is self._root else max(b for b in borders if b <= len(text) - state.depth)
+        self._held, self._borders = text[border:], [b - border for b in borders if b >= border]
         self._sent += border
         return text[:border]
 

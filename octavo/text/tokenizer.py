@@ -20,6 +20,7 @@ from octavo.text.pieces import Spelling, spelling_of
 from octavo.text.rendered import Controls, Rendered
 from octavo.text.source import TokenizerSource
 
+LONG_TEXT = 8_192  # characters
 _STAND_IN = "\ufdd2"  # a noncharacter: no text that may be interchanged holds it
 
 
@@ -131,7 +132,7 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True, *, truncate: int | None = None) -> list[int]:
         """Token ids of a text. truncate: keep only the last so many."""
-        ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        ids = _ids(self.backend, text, add_special_tokens)
         return ids[-truncate:] if truncate else ids
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
@@ -140,14 +141,14 @@ class Tokenizer:
     def encode_ordinary(self, text: str) -> list[int]:
         """Token ids of a text in which nothing is special: "<|im_end|>" is ten characters."""
         ids = self.encode(text, add_special_tokens=False)
-        return ids if self.special_ids.isdisjoint(ids) else self._guard().encode(text, add_special_tokens=False).ids
+        return ids if self.special_ids.isdisjoint(ids) else _ids(self._guard(), text)
 
     def encode_rendered(self, rendered: Rendered) -> list[int]:
         """Token ids of a rendered chat: the template's own special tokens are special, those that came with a message are text."""
         if not rendered.is_marked:
             return self.encode(rendered.text, add_special_tokens=False)
         guarded = rendered.with_control(lambda match: f"{_STAND_IN}{match[0]}{_STAND_IN}")
-        return self._guard().encode(guarded, add_special_tokens=False).ids
+        return _ids(self._guard(), guarded)
 
     @cached_property
     def controls(self) -> Controls:
@@ -281,6 +282,15 @@ class Tokenizer:
             return {"input_ids": ids, "attention_mask": [1] * len(ids)}
         batch = self.encode_batch(text, add_special_tokens)
         return {"input_ids": batch, "attention_mask": [[1] * len(ids) for ids in batch]}
+
+
+def _ids(backend: Backend, text: str, add_special_tokens: bool = False) -> list[int]:
+    """Token ids. Only the call for many texts lets other threads run meanwhile, which a long one takes seconds of."""
+    if len(text) <= LONG_TEXT:
+        ids: list[int] = backend.encode(text, add_special_tokens=add_special_tokens).ids
+    else:
+        ids = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+    return ids
 
 
 def _renamed(state: str) -> str:

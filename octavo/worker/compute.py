@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -83,5 +82,5 @@ class ComputeThread:
         except OctavoError as error:
             return describe(error)
         except Exception as error:
-            logger.error("%s", traceback.format_exc())
+            logger.exception("a call of the worker failed")
             return describe(error)

@@ -1,7 +1,9 @@
 """The worker's memory: what the instance may use, what each part takes, and the errors of a plan that cannot be, before it is tried."""
 
+import hashlib
+import itertools
 import os
-import tempfile
+import socket
 from pathlib import Path
 
 from octavo import environment
@@ -21,61 +23,70 @@ LOADING_BYTES = 192 * 1024**2  # what loading adds to the runtime, mostly compil
 class Reservation:
     """What this instance is going to use, told to the others of this user on this machine for as long as this process lives.
 
-    A cache is mapped at once and becomes resident over hours, so what the system calls available is promised already. Each instance keeps a
-    locked file with the size of its budget; the system drops the lock when the process ends, however it ends.
+    A cache is mapped at once and becomes resident over hours, so what the system calls available is promised already. Each instance holds a
+    socket without a file whose name tells its budget: the system lists such names, and forgets one when its process ends, however it ends.
+
+    directory: instances with another one are not reckoned with. Nothing is written there.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory or environment.runtime_root() / f"octavo-memory-{os.getuid() if hasattr(os, 'getuid') else 0}"
-        self._path: Path | None = None
+        place = hashlib.sha256(str(directory or environment.runtime_root()).encode()).hexdigest()[:12]
+        self._prefix = f"octavo-memory-{os.getuid() if hasattr(os, 'getuid') else 0}-{place}/"
         self._descriptor = -1
 
     def promised_bytes(self) -> int:
-        """What other instances may still take beyond what they hold now. Files of dead ones are removed."""
+        """What other instances may still take beyond what they hold now."""
         return sum(max(0, size - _held_bytes(pid)) for pid, size in self._others())
 
     def take(self, size_bytes: int) -> None:
         """Tell the others, in place of what was told before. Where that is not possible they see what is resident only."""
         try:
-            import fcntl
-
-            if self._path is None:
-                self._directory.mkdir(mode=0o700, exist_ok=True)
-                descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=self._directory)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                self._descriptor, self._path = descriptor, Path(name)
-            os.pwrite(self._descriptor, f"{os.getpid()} {size_bytes:<20}\n".encode(), 0)
-        except (OSError, ImportError) as error:  # no such locks on Windows
+            # a number of its own, since one process may hold several
+            name = f"{self._prefix}{os.getpid()}/{size_bytes}/{next(_numbers)}"
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as new:
+                new.bind(f"\0{name}")
+                self.release()
+                self._descriptor = new.detach()
+        except (OSError, AttributeError) as error:  # no such names but on Linux
             logger.debug("other instances cannot be told of %s: %s", gib(size_bytes), error)
 
     def release(self) -> None:
-        path, self._path = self._path, None
-        if path is not None:
-            path.unlink(missing_ok=True)
-            os.close(self._descriptor)
+        former, self._descriptor = self._descriptor, -1
+        if former >= 0:
+            os.close(former)
 
     def _others(self) -> list[tuple[int, int]]:
+        """Process and promised bytes of each. The name alone could be anyone's: it counts only if that process, one of ours, holds it."""
+        own_inode = os.fstat(self._descriptor).st_ino if self._descriptor >= 0 else 0
         found = []
         try:
-            import fcntl
-
-            files = [path for path in self._directory.iterdir() if path != self._path]
-        except (OSError, ImportError):
+            lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+        except OSError:
             return []
-        for path in files:
-            try:
-                with path.open("rb") as file:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    except BlockingIOError:
-                        pid, size = file.read().split()
-                        found.append((int(pid), int(size)))
-                    else:
-                        if file.read():  # one that is still empty belongs to an instance that is about to lock it
-                            path.unlink(missing_ok=True)
-            except (OSError, ValueError):
+        for line in lines:
+            _, mark, rest = line.partition(f" @{self._prefix}")
+            if not mark:
                 continue
+            try:
+                pid, size, _ = (int(part) for part in rest.split("/"))
+                inode = int(line.split()[6])
+            except ValueError:
+                continue
+            if inode != own_inode and _holds(pid, inode):
+                found.append((pid, size))
         return found
+
+
+_numbers = itertools.count()
+
+
+def _holds(pid: int, inode: int) -> bool:
+    """Whether the process has the socket; only processes of this user can be asked."""
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            return any(os.readlink(entry.path) == f"socket:[{inode}]" for entry in entries)
+    except OSError:
+        return False
 
 
 def _held_bytes(pid: int) -> int:

@@ -43,7 +43,7 @@ def _serve(inbox: "zmq.Socket[bytes]", compute: ComputeThread) -> None:
             compute.call(method, values)
         elif kind == b"start":
             config = msgspec.msgpack.decode(payload, type=Config)
-            logging.configure(config.log_level, "worker")
+            logging.configure(config.log_level, "worker", config.log)
             compute.start(config)
         elif kind == b"cache":
             compute.initialize_cache(msgspec.msgpack.decode(payload, type=CachePlan))

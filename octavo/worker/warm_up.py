@@ -63,4 +63,7 @@ def _step(run: Callable[[StepPlan], StepResult], plan: StepPlan) -> None:
     if result.failure is not None:
         raise EngineDeadError(f"the model cannot compute: {result.failure}", "the log above has where it failed")
     if result.errors:  # every request would end like this
-        raise EngineDeadError(f"the model cannot compute: {result.errors[0].message}", "the weights may be damaged: load the model again")
+        raise EngineDeadError(
+            f"the model cannot compute: {result.errors[0].message}",
+            "its activations may be too large for float16: pass --dtype bfloat16; or the weights are damaged: fetch them again",
+        )

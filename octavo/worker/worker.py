@@ -3,13 +3,13 @@
 import math
 import os
 import time
-import traceback
 from collections.abc import Callable
 
 import torch
 
 from octavo import plugins
 from octavo.config.config import Config
+from octavo.config.in_use import Hold
 from octavo.config.numbers import gib
 from octavo.device.arena import Arena
 from octavo.device.device import Device
@@ -18,6 +18,7 @@ from octavo.kvcache.specs import CachePlan, LayerState
 from octavo.kvcache.worker_facts import WorkerFacts
 from octavo.loading.build import build, build_meta
 from octavo.logging import get_logger
+from octavo.ops import kernels
 from octavo.protocol.step import StepMasks, StepPlan, StepResult, StepTimings
 from octavo.sampling.pipeline import Pipeline
 from octavo.worker.cache import Cache, formats_told
@@ -40,6 +41,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._reservation = Reservation()
+        self._hold = Hold()
 
     def start(self, config: Config) -> WorkerFacts:
         """Load the model and find out how much memory is left for the cache.
@@ -50,6 +52,7 @@ class Worker:
         self._config = config
         self._device: Device = plugins.load("device", config.device.device).create(config.device)
         self._ledger = Ledger(self._device, config.cache.memory_utilization, config.cache.memory_bytes, self._reservation)
+        self._hold.add([config.model.path, config.model.tokenizer_path])
         self._ledger.check_device()
         meta = build_meta(config, self._device.kind)
         self._ledger.check_sizes(
@@ -61,6 +64,7 @@ class Worker:
             if is_out_of_memory(error):
                 raise loading_error(error, self._ledger) from error
             raise
+        self._hold.add([kernels.folder(self._device.kind)])
         self._ledger.close_books()
         self._log()
         return self._facts()
@@ -75,7 +79,7 @@ class Worker:
         try:
             result = self._execution.run(plan, wait_for_masks)
         except Exception as error:
-            logger.error("step %d failed\n%s", plan.step, traceback.format_exc())
+            logger.exception("step %d failed", plan.step)
             result = StepResult(plan.step, rows=plan.rows, epochs=plan.epochs, failure=f"{type(error).__name__}: {error}")
         timings = result.timings or StepTimings()
         timings.started, timings.ended = started, time.monotonic()
@@ -105,6 +109,7 @@ class Worker:
     def forget(self) -> None:
         """The other instances on this machine need not reckon with this one any more."""
         self._reservation.release()
+        self._hold.release()
 
     def close(self) -> None:
         """Give back the memory, when the process lives on."""
@@ -113,7 +118,7 @@ class Worker:
             self.__dict__.pop(name, None)
 
     def _load(self) -> None:
-        self._built = build(self._config, self._device, _progress())
+        self._built = build(self._config, self._device, _progress() if self._config.load_progress else None)
         buffer = self._device.allocate(self._ledger.arena_bytes)
         buffer.zero_()  # resident now, so that what is measured afterwards is the runtime
         self._arena = Arena(buffer)
@@ -135,6 +140,7 @@ class Worker:
         return Pipeline(
             num_rows=self._config.scheduler.max_num_seqs,
             vocab_size=model.vocab_size,
+            num_tokens=model.sampled_ids,
             logprobs_mode=model.logprobs_mode,
             mode=self._config.device.op_implementations,
             device=self._device.kind,
@@ -168,6 +174,7 @@ class Worker:
         for op, choice in sorted(self._choices().items()):
             logger.info("  %-18s %s", op, choice)
         logger.info("  %-18s %s", "KV cache", formats_told(self._built.model))
+        logger.info("Kernels: %s", kernels.told(self._device.kind))
 
 
 def _progress() -> Callable[[int, int], None]:

@@ -93,10 +93,46 @@ def test_a_child_that_does_not_end_is_killed(sleeper: None, tmp_path: Path) -> N
     directory = launcher.socket_directory()
     child = launcher.launch("sleeper", SLEEPER, [str(tmp_path / "up")], directory)
     wait_for_file(tmp_path / "up", child)
-    child.close(grace_s=0.01)
+    child.close(grace=0.01)
     child.close()
     assert not child.is_alive()
     launcher.remove_directory(directory)
+
+
+def test_a_signal_from_outside_does_not_end_a_child_and_its_parent_does(sleeper: None, tmp_path: Path) -> None:
+    """A service manager sends SIGTERM to every process of a service; the parent then still needs its children."""
+    directory = launcher.socket_directory()
+    child = launcher.launch("sleeper", SLEEPER, [str(tmp_path / "up")], directory)
+    try:
+        wait_for_file(tmp_path / "up", child)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            os.kill(child.pid, number)
+        assert not select.select([child.life], [], [], 1.5)[0]
+        child.terminate()
+        assert select.select([child.life], [], [], 5.0)[0]
+        assert child.death().endswith(f"ended with exit status {128 + signal.SIGTERM}")
+    finally:
+        child.close()
+    assert directory.exists()  # the parent lives, and may need it
+    launcher.remove_directory(directory)
+
+
+def test_a_child_that_stands_still_is_killed_and_one_that_does_not_is_left(
+    sleeper: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "PULSE_S", 0.05)
+    directory = launcher.socket_directory()
+    child = launcher.launch("sleeper", SLEEPER, [str(tmp_path / "up")], directory)
+    try:
+        wait_for_file(tmp_path / "up", child)
+        child.watch(1.0)
+        assert not select.select([child.life], [], [], 1.5)[0]
+        os.kill(child.pid, signal.SIGSTOP)
+        assert select.select([child.life], [], [], 10)[0]
+        assert child.death().endswith("was killed by SIGKILL")
+    finally:
+        child.close()
+        launcher.remove_directory(directory)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -105,12 +141,19 @@ def test_a_child_follows_its_parent_and_takes_the_folder_with_it(sleeper: None, 
         "import sys, pathlib\n"
         "from octavo.engine import launcher\n"
         "directory = launcher.socket_directory()\n"
+        "for name in sys.argv[2:]:\n"
+        "    launcher.bequeath(pathlib.Path(name), pathlib.Path(name).stat().st_ino)\n"
+        "pathlib.Path(sys.argv[3]).rename(sys.argv[3] + '.old'); pathlib.Path(sys.argv[3]).touch()\n"
         f"child = launcher.launch('sleeper', {SLEEPER!r}, [sys.argv[1]], directory)\n"
         "print(child.pid, directory, flush=True)\n"
         "child.life.recv(1)\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(octavo.__file__).parent.parent), os.environ["PYTHONPATH"]])}
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "up")], stdout=subprocess.PIPE, env=env, text=True) as parent:
+    mine, replaced = tmp_path / "mine", tmp_path / "replaced"
+    for path in (mine, replaced):
+        path.touch()
+    command = [sys.executable, "-c", script, str(tmp_path / "up"), str(mine), str(replaced)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as parent:
         assert parent.stdout is not None
         pid, directory = parent.stdout.readline().split()
         assert parent.stdout.readline() == "up\n"  # the child writes to the same pipe
@@ -119,3 +162,5 @@ def test_a_child_follows_its_parent_and_takes_the_folder_with_it(sleeper: None, 
         parent.send_signal(number)
     wait_for_end(int(pid))
     assert not Path(directory).exists()
+    assert not mine.exists()
+    assert replaced.exists()  # it is another file by now

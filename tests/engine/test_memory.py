@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -138,7 +139,7 @@ def test_a_released_reservation_leaves_nothing(tmp_path: Path) -> None:
     mine.release()
     mine.release()
     assert other.promised_bytes() == 0
-    assert list((tmp_path / "told").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_instance_promises_nothing(tmp_path: Path) -> None:
@@ -156,7 +157,19 @@ def test_a_killed_instance_promises_nothing(tmp_path: Path) -> None:
         assert Reservation(tmp_path / "told").promised_bytes() > 1 << 39
         other.send_signal(signal.SIGKILL)
     assert Reservation(tmp_path / "told").promised_bytes() == 0
-    assert list((tmp_path / "told").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_promise_counts_only_from_the_process_that_makes_it(tmp_path: Path) -> None:
+    """Another user could bind any name."""
+    mine, other = Reservation(tmp_path / "told"), Reservation(tmp_path / "told")
+    mine.take(5 * GIB)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as forged:
+        forged.bind(f"\0{other._prefix}{os.getppid()}/{1 << 40}/0")
+        assert other.promised_bytes() <= 5 * GIB
+        assert [pid for pid, _ in other._others()] == [os.getpid()]
+    mine.release()
+    assert other.promised_bytes() == 0
 
 
 def test_torchs_own_words_for_no_memory_are_understood(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def test_no_module_is_in_an_import_cycle() -> None:
 
 def test_commands_do_not_load_torch() -> None:
     code = (
-        "import sys, octavo, octavo.cli.main, octavo.cli.serve, octavo.cli.chat\n"
+        "import sys, octavo, octavo.cli.main, octavo.cli.serve, octavo.cli.chat, octavo.cli.complete, octavo.cli.run_batch\n"
+        "import octavo.cli.cache, octavo.cli.collect_env, octavo.cli.download_kernels\n"
         "octavo.cli.serve.parser().format_help()\n"
         "print([m for m in ('torch', 'numba', 'transformers', 'fastapi', 'zmq') if m in sys.modules])"
     )

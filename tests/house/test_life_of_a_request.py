@@ -20,8 +20,8 @@ from tests.server.serving import parse_events
 
 ROOT = Path(__file__).parents[2]
 MOST_FILES = 12
-# an idle core looks after its worker four times a second, which is no part of any request
-IDLE = {("octavo/engine/executors/in_process.py", "check")}
+# an idle core looks after its worker and for work four times a second, which is no part of any request
+IDLE = {("octavo/engine/executors/in_process.py", "check"), ("octavo/scheduler/scheduler.py", "has_work")}
 
 
 def told() -> list[str]:

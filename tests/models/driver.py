@@ -1,6 +1,5 @@
 """A model driven by hand: pages, block tables and batches without a worker, so that a test decides what a step holds."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 
 from octavo.attention.batch import Batch
+from octavo.checkpoint import hf_config as hf_config_files
 from octavo.config.config import Config
 from octavo.device.arena import Arena
 from octavo.device.cpu import create
@@ -31,7 +31,7 @@ def config_for(
     skipped_layers: tuple[str, ...] = (),
 ) -> Config:
     """What resolve() would make of a folder, with everything but the named things at its plainest."""
-    hf_config = hf_config or json.loads((path / "config.json").read_text())
+    hf_config = hf_config or hf_config_files.read(path)[0]
     return make_config(
         name=str(path),
         model_type=hf_config["model_type"],

@@ -58,3 +58,15 @@ def test_a_plain_checkpoint_is_told_what_to_do(tmp_path: Path) -> None:
     written = write(tmp_path, lambda path, weight: None, None)
     with pytest.raises(ConfigError, match=r"needs a checkpoint in awq[\s\S]*--quantization int4"):
         bare(configured(written.folder, "awq"))
+
+
+def test_scales_of_another_format_are_kept_as_they_are(tmp_path: Path) -> None:
+    """bfloat16 has a range that float16 has not."""
+
+    def wide(path: str, weight: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        stored, numbers = encode(path, weight)
+        scales = (stored["scales"].float() * 2.0**-12).to(torch.bfloat16)
+        codes = (numbers.view(*numbers.shape[:1], -1, GROUP) / stored["scales"].t().float()[..., None]).round()
+        return stored | {"scales": scales}, (codes * scales.t().float()[..., None]).view(numbers.shape)
+
+    check_cuts(write(tmp_path, wide, CONFIG), "awq")

@@ -11,6 +11,7 @@ from tests.quant.checkpoints import TOKENS, Written, configured, weights_of, wri
 
 # scheme -> the largest difference from a weight, in parts of the largest number that shares its scale
 STEPS = {"fp8_per_tensor": 1 / 28, "fp8_per_block": 1 / 28, "int8_per_channel_weight_only": 0.5 / 127, "int4": 2 * 0.52 / 15}
+STEPS |= {"mxfp8": 1 / 14, "nvfp4": 1.05 / 6, "bitsandbytes": 0.16}
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_numbers_are_near_and_logits_those_of_the_reference(plain: Written, sche
 @pytest.mark.parametrize("scheme", STEPS)
 def test_weights_are_not_kept_wide(plain: Written, scheme: str) -> None:
     """Codes, scales and what stays plain: no more."""
-    bits = 4 if scheme == "int4" else 8
+    bits = 4 if scheme in ("int4", "nvfp4", "bitsandbytes") else 8
     coded, whole = (Driver(configured(plain.folder, name)).built.weights_bytes for name in (scheme, None))
     linear = sum(numbers.numel() for path, numbers in plain.numbers.items() if "embed" not in path and "lm_head" not in path)
     saved = linear * (32 - bits) / 8

@@ -289,6 +289,23 @@ def test_prompt_logprobs() -> None:
         pipeline.prompt_logprobs(0, logits, np.array([4, 0, 16], np.int32))
 
 
+@pytest.mark.parametrize("mode", ["fast", "reference"])
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_padding_of_the_vocabulary_is_as_good_as_not_there(temperature: float, mode: str) -> None:
+    logits = noise(8, 17)
+    padded = torch.cat([logits, torch.full((8, 4), 50.0)], 1)
+    rows = [new_row(row, temperature=temperature, seed=row, logprobs=-1 if row % 2 else None, prompt_logprobs=2) for row in range(8)]
+    with_padding, without = pipeline_of(rows, 21, num_tokens=17, mode=mode), pipeline_of(rows, 17, mode=mode)
+    got, want = sample(with_padding, padded, list(range(8))), sample(without, logits, list(range(8)))
+    assert got.tokens.tolist() == want.tokens.tolist()
+    assert got.logprobs is not None
+    assert want.logprobs is not None
+    assert [ids for ids, _, _ in entries(got.logprobs)] == [ids for ids, _, _ in entries(want.logprobs)]
+    tokens = np.arange(8, dtype=np.int32)
+    got_prompt, want_prompt = with_padding.prompt_logprobs(0, padded.clone(), tokens), without.prompt_logprobs(0, logits.clone(), tokens)
+    assert entries(got_prompt) == [(ids, pytest.approx(values, abs=ATOL["float32"]), rank) for ids, values, rank in entries(want_prompt)]
+
+
 def test_rows_come_and_go() -> None:
     pipeline = pipeline_of([new_row(0, logprobs=1, presence_penalty=2.0, prompt_logprobs=0)])
     pipeline.remove_row(0)

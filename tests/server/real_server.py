@@ -67,8 +67,11 @@ class RealServer:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
-            if found := re.match(r"  URL +(http://\S+)/v1$", line):
+            if found := re.match(r"  URL +(https?://\S+)/v1( at unix:.*)?$", line):
                 self.url = found[1]
+            elif line.startswith("{") and (found := re.search(r"ready at (http://[^\"]+)", line)):
+                self.url = found[1]
+                self._is_ready.set()
             if line.startswith("  try "):
                 self._is_ready.set()
         self._is_ready.set()
@@ -90,7 +93,7 @@ class RealServer:
         assert len(self.children) == 2, self.children
         return self
 
-    def child(self, target: str, timeout_s: float = 60) -> psutil.Process:
+    def child(self, target: str, timeout_s: float = 120) -> psutil.Process:
         """The process of the engine core (engine.process) or of the worker (worker.process), once there is one."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end and self.process.poll() is None:
@@ -130,9 +133,8 @@ class RealServer:
         return code
 
     def left_over(self) -> list[str]:
-        """Files in the temporary folder, and folders other than the one in which instances tell each other of their memory."""
-        found = [path for path in self.folder.rglob("*") if path.is_file() or not path.name.startswith("octavo-memory")]
-        return sorted(str(path.relative_to(self.folder)) for path in found)
+        """What is in the temporary folder."""
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -31,8 +31,6 @@ def main() -> int:
     logging.configure("INFO", "server")
     tokenizer = Tokenizer.from_folder(write_tokenizer(folder))
     options = ServerOptions(port=port, shutdown_timeout=timeout_s)
-    listener = run.bind(options.host, options.port)
-    print(run.address(listener), flush=True)
 
     async def start() -> AsyncLLM:
         client = PacedClient(ScriptedEngine(tokenizer, "a" * 200))
@@ -56,7 +54,7 @@ def main() -> int:
         llm.obeying = asyncio.ensure_future(obey())  # type: ignore[attr-defined]
         return llm
 
-    return run.run(options, listener, start)
+    return run.run(options, start, lambda listener: print(listener.address(), flush=True))
 
 
 if __name__ == "__main__":

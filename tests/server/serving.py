@@ -4,17 +4,18 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 
 from octavo.config.options import ServerOptions
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.server.app import create_app
+from octavo.server.http_server import http_server
+from octavo.server.tls import Tls
 from octavo.text.tokenizer import Tokenizer
 from tests.unit.frontend.scripted import AsyncScriptedClient, ScriptedEngine, make_config
 
@@ -29,6 +30,7 @@ class Served:
     client: AsyncScriptedClient
     http: httpx.AsyncClient
     url: str = "http://test"
+    end: Callable[[], Awaitable[None]] | None = None  # of a server on a socket
 
     async def post(self, path: str, **body: Any) -> httpx.Response:
         return await self.http.post(path, json=body)
@@ -74,17 +76,27 @@ async def in_process(
 
 @contextlib.asynccontextmanager
 async def on_a_socket(
-    tokenizer: Tokenizer, script: Any = "hello world", options: ServerOptions | None = None, per_step: int = 1, **changes: Any
+    tokenizer: Tokenizer,
+    script: Any = "hello world",
+    options: ServerOptions | None = None,
+    per_step: int = 1,
+    certificate: Tls | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Served]:
-    """A real uvicorn on a port of its own."""
+    """The real HTTP server on a port of its own."""
     async with engine_of(tokenizer, script, per_step, **changes) as (llm, client):
         app = create_app(options, llm)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", log_level="warning", timeout_graceful_shutdown=1))
-        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+        server = http_server(app, options or ServerOptions(), certificate, lambda: None)
         listener = socket.create_server(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{listener.getsockname()[1]}"
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-            yield Served(app, llm, client.engine, client, http, url)
-        server.should_exit = True
-        await serving
+
+            async def end() -> None:
+                server.should_exit = True
+                await asyncio.shield(serving)
+
+            try:
+                yield Served(app, llm, client.engine, client, http, url, end)
+            finally:
+                await end()

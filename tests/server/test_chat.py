@@ -1,6 +1,7 @@
 """/v1/chat/completions in process: shapes, streams, usage, logprobs, refusals."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ async def test_a_whole_answer_has_openai_s_shape(tokenizer: Tokenizer) -> None:
     assert reply["id"].startswith("chatcmpl-")
     assert reply["object"] == "chat.completion"
     assert reply["model"] == "scripted"
-    assert reply["system_fingerprint"] == f"octavo-{__version__}"
+    assert re.fullmatch(rf"octavo-{re.escape(__version__)}-[0-9a-f]{{8}}", reply["system_fingerprint"])
     (choice,) = reply["choices"]
     assert choice["index"] == 0
     assert choice["message"]["role"] == "assistant"
@@ -170,10 +171,11 @@ async def test_content_parts_are_text_and_continuing_goes_on_in_the_last_message
         ({"messages": MESSAGES, "max_tokens": 0}, 400, "max_tokens", "at least 1"),
         ({"messages": MESSAGES, "min_tokens": 9, "max_tokens": 3}, 400, "min_tokens", "exceed"),
         ({"messages": MESSAGES, "stream_options": {"include_usage": True}}, 400, "stream_options", "stream=true"),
-        ({"messages": MESSAGES, "tools": []}, 400, "tools", "tools is not available"),
+        ({"messages": MESSAGES, "tools": []}, 400, "tools", "empty list"),
+        ({"messages": MESSAGES, "tools": [{"type": "function"}]}, 400, "tools", "tools is not available"),
         ({"messages": MESSAGES, "response_format": {"type": "json_object"}}, 400, "response_format", "response_format is not available"),
         ({"messages": MESSAGES, "structured_outputs": {"regex": "a"}}, 400, "structured_outputs", "structured_outputs is not available"),
-        ({"messages": MESSAGES, "chat_template": "{{ 1 }}"}, 400, "chat_template", "chat_template is not available"),
+        ({"messages": MESSAGES, "chat_template": "{{ 1 }}"}, 400, "chat_template", "takes no chat template"),
         ({"messages": MESSAGES, "chat_template_kwargs": {"tokenize": True}}, 400, "chat_template_kwargs", "tokenize"),
         ({"messages": MESSAGES, "priority": 2}, 400, "priority", "priority"),
         ({"messages": [{"role": "user", "content": "x" * 5000}]}, 400, "messages", "maximum context length is 256 tokens"),

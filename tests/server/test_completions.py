@@ -133,7 +133,7 @@ async def test_a_stream_ends_with_an_empty_text_and_the_reason(tokenizer: Tokeni
         ({"prompt": "x", "max_tokens": 0}, "max_tokens", "at least 1"),
         ({"prompt": "x", "max_tokens": -1}, "max_tokens", "at least 1"),
         ({"prompt": "x", "suffix": "y"}, "suffix", "suffix is not available"),
-        ({"prompt": "x", "best_of": 3}, "best_of", "best_of is not available"),
+        ({"prompt": "x", "best_of": 3}, "best_of", "best_of other than 1 or n is not available"),
         ({"prompt": "x", "logprobs": 30}, "logprobs", "at most 20"),
         ({"prompt": "x", "logprobs": True}, "logprobs", "integer"),
         ({"prompt": "x", "stream": True, "prompt_logprobs": 1}, "prompt_logprobs", "prompt_logprobs"),

@@ -4,6 +4,7 @@ import asyncio
 
 import httpx
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as strict
 
 from octavo import __version__
 from octavo.config.options import ServerOptions
@@ -64,6 +65,9 @@ async def test_metrics_tell_the_series_that_dashboards_read(tokenizer: Tokenizer
         text = (await served.http.get("/metrics")).text
         openmetrics = await served.http.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    families = {family.name: family for family in strict(openmetrics.text)}
+    assert {s.name for s in families["vllm:prompt_tokens"].samples} == {"vllm:prompt_tokens_total", "vllm:prompt_tokens_created"}
+    assert {"http_requests", "process_cpu_seconds", "python_info", "vllm:time_to_first_token_seconds"} <= families.keys()
     labels = '{engine="0",model_name="scripted"}'
     tokens = len(tokenizer.encode("hello world")) + 1
     for line in (

@@ -200,10 +200,8 @@ def test_an_engine_that_dies_while_the_server_drains_is_a_failure(ends: dict[str
 
 @pytest.mark.parametrize("name", ENDS)
 def test_nothing_is_left_behind(ends: dict[str, End], name: str) -> None:
-    """No process (finish() has waited for all), no socket, no shared memory. A killed worker cannot take back what it told the other
-    instances of its memory; the next one to start does, as the lock is gone."""
-    left = ends[name].left_over
-    assert left == [] or (name == "worker" and len(left) == 1 and left[0].startswith("octavo-memory"))
+    """No process (finish() has waited for all), no socket, no file, no shared memory."""
+    assert ends[name].left_over == []
     assert "/dev/shm" not in ends[name].maps
     assert "/SYSV" not in ends[name].maps
 

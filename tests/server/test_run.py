@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from octavo.config.options import ServerOptions
 from octavo.errors import ConfigError
-from octavo.server.run import bind
+from octavo.server.run import run
 from tests.server.serving import parse_events
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -136,12 +137,13 @@ def test_one_signal_lets_running_requests_finish(servers: Any) -> None:
     assert "Traceback" not in errors
 
 
-def test_what_does_not_finish_in_time_ends_with_an_error_event(servers: Any) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_does_not_finish_in_time_ends_with_an_error_event(servers: Any, number: signal.Signals) -> None:
     server = servers(timeout_s=0.1)
     server.tell("load")
     server.until("/ready", 200)
     reading = Reading(server.url)
-    server.process.send_signal(signal.SIGINT)
+    server.process.send_signal(number)
     code, errors = server.end()
     reading.join(20)
     assert code == 0
@@ -201,6 +203,19 @@ def test_a_server_may_be_told_to_outlive_its_engine(servers: Any) -> None:
     assert code == 1
 
 
-def test_a_port_in_use_is_told_before_anything_is_loaded() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="in use"):
-        bind("127.0.0.1", taken.getsockname()[1])
+@pytest.mark.parametrize("kind", ["port", "path", "certificate", "middleware"])
+def test_what_cannot_be_is_told_before_anything_is_loaded(tmp_path: Path, kind: str) -> None:
+    async def start() -> Any:
+        raise AssertionError("it is loaded")
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket(socket.AF_UNIX) as path:
+        path.bind(str(tmp_path / "s.sock"))
+        path.listen()
+        options, message = {
+            "port": (ServerOptions(port=taken.getsockname()[1]), "in use"),
+            "path": (ServerOptions(uds=str(tmp_path / "s.sock")), "in use"),
+            "certificate": (ServerOptions(port=0, ssl_certfile=str(tmp_path / "none.pem")), "cannot be read"),
+            "middleware": (ServerOptions(port=0, middleware=["no.such.thing"]), "cannot be imported"),
+        }[kind]
+        with pytest.raises(ConfigError, match=message):
+            run(options, start)

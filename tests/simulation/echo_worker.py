@@ -223,7 +223,9 @@ class EchoWorker:
                 raise WrongPlanError(f"{row.new.request_id}: the sample stands at {len(row.tokens) - 1}, and the span starts at {start}")
             start -= late
         known = start + count - len(drafts)
-        if known > len(row.tokens) or (known == len(row.tokens)) != bool(is_sample):
+        assert row.new.sampling is not None
+        is_due = known == len(row.tokens) and row.new.sampling.max_tokens != 0
+        if known > len(row.tokens) or is_due != bool(is_sample):
             raise WrongPlanError(f"{row.new.request_id}: a span to {known} of {len(row.tokens)} tokens, sampled: {is_sample}")
         if count - len(drafts) < 1 or (drafts and not is_sample):
             raise WrongPlanError(f"{row.new.request_id}: {count} tokens with {len(drafts)} drafts, sampled: {is_sample}")

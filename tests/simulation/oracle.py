@@ -13,6 +13,8 @@ def answer(request: EngineRequest, max_model_len: int) -> tuple[list[int], Finis
     for token in prompt:
         digest = mix(digest, token)
     output: list[int] = []
+    if sampling.max_tokens == 0:
+        return output, FinishReason.LENGTH, None
     while True:
         token = sample(digest, request.seed)
         digest = mix(digest, token)

@@ -16,6 +16,7 @@ from octavo.kvcache.kinds import sliding
 from octavo.kvcache.tables import Hit, Tables
 from octavo.protocol.step import STORED
 from octavo.scheduler import logprobs as logprobs_module
+from octavo.scheduler import places as places_module
 from octavo.scheduler import scheduler as scheduler_module
 from octavo.scheduler.assembly import Step
 from octavo.scheduler.limits.cache_blocks import CacheBlocks
@@ -37,14 +38,15 @@ def bug(plant: Plant) -> Plant:
 
 @bug
 def limits_asked_once(patch: pytest.MonkeyPatch) -> None:
-    def settle(limits: Any, request: Any, start: Any, want: int) -> Any:
+    def settle(limits: Any, request: Any, start: Any, want: int, preempted: Any = ()) -> Any:
         for limit in limits:
-            want = min(want, limit.grant(request, start, want))
+            want = min(want, limit.grant_without(request, start, want, preempted))
             if want <= 0:
                 return 0, limit
         return want, None
 
     patch.setattr(scheduler_module, "settle", settle)
+    patch.setattr(places_module, "settle", settle)
 
 
 @bug
@@ -58,16 +60,101 @@ def victim_was_visited(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def waiting_request_preempts(patch: pytest.MonkeyPatch) -> None:
-    admit = Scheduler._admit
+def waiting_request_preempts_its_equals(patch: pytest.MonkeyPatch) -> None:
+    visit = Scheduler._visit
 
     def preempting(self: Scheduler, step: Step) -> None:
-        admit(self, step)
-        if len(self.waiting) and self.running and self.running[-1] not in step.requests:
-            self._preempt(self.running[-1])
-            admit(self, step)
+        visit(self, step)
+        if self.waiting.first() and self.running and self.running[-1] not in step.requests:
+            self._preempt(step, self.running[-1])
+            self._admit(step, ())
 
-    patch.setattr(Scheduler, "_admit", preempting)
+    patch.setattr(Scheduler, "_visit", preempting)
+
+
+@bug
+def higher_priority_waits_for_a_row(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rows, "grant_without", lambda self, request, start, want, preempted: self.grant(request, start, want))
+
+
+@bug
+def higher_priority_waits_for_blocks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cache, "freed_by", lambda self, released, hit: 0)
+
+
+@bug
+def preempts_without_knowing_that_it_helps(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cache, "freed_by", lambda self, released, hit: sum(tables.columns * len(self.growing) + 1 for tables in released))
+
+
+@bug
+def shared_block_counts_as_freed(patch: pytest.MonkeyPatch) -> None:
+    def freed_by(self: Cache, released: Any, hit: Any) -> int:
+        return len({block for tables in released for blocks in tables.blocks for block in blocks if block})
+
+    patch.setattr(Cache, "freed_by", freed_by)
+
+
+@bug
+def hit_of_a_victim_counts_as_freed(patch: pytest.MonkeyPatch) -> None:
+    freed_by = Cache.freed_by
+    patch.setattr(Cache, "freed_by", lambda self, released, hit: freed_by(self, released, None))
+
+
+@bug
+def preempts_more_than_it_needs(patch: pytest.MonkeyPatch) -> None:
+    find = places_module.find_place
+
+    def greedy(limits: Any, request: Any, lower: Any) -> Any:
+        place = find(limits, request, lower)
+        return place._replace(victims=lower) if place is not None and place.victims else place
+
+    patch.setattr(scheduler_module, "find_place", greedy)
+
+
+@bug
+def preempts_the_first_of_the_lower(patch: pytest.MonkeyPatch) -> None:
+    find = places_module.find_place
+
+    def early(limits: Any, request: Any, lower: Any) -> Any:
+        place = find(limits, request, lower)
+        return place._replace(victims=lower[: len(place.victims)]) if place is not None and place.victims else place
+
+    patch.setattr(scheduler_module, "find_place", early)
+
+
+@bug
+def large_request_stops_the_queue(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Scheduler, "_may_be_overtaken", lambda self, request: False)
+
+
+@bug
+def large_request_is_overtaken_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Request, "overtaken", property(lambda self: 0, lambda self, count: None))
+
+
+@bug
+def preempted_request_is_overtaken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Request, "has_run", False)
+
+
+@bug
+def who_was_set_aside_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WaitingQueue, "put_back", lambda self: self.aside.clear())
+
+
+@bug
+def admitted_request_is_visited_twice(patch: pytest.MonkeyPatch) -> None:
+    admit = Scheduler._admit
+
+    def again(self: Scheduler, step: Step, lower: Any) -> bool:
+        first, num_before = self.waiting.first(), len(self.running)
+        result = admit(self, step, lower)
+        if lower and len(self.running) > num_before and first is not None:
+            self._grant_running(step, self.running.index(first), len(self.running))
+        return result
+
+    patch.setattr(Scheduler, "_admit", again)
 
 
 @bug
@@ -260,6 +347,17 @@ def unknown_sample_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
+def recomputed_prompt_counts_again(patch: pytest.MonkeyPatch) -> None:
+    reset = Request.reset
+
+    def forgetful(self: Request) -> None:
+        reset(self)
+        self.counted = 0
+
+    patch.setattr(Request, "reset", forgetful)
+
+
+@bug
 def tokens_after_the_end_are_kept(patch: pytest.MonkeyPatch) -> None:
     def gain(self: Scheduler, request: Request, new: list[int]) -> Any:
         verdict = None
@@ -344,13 +442,13 @@ def dependents_of_a_failed_step_go_on(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def admits_in_a_step_that_preempted(patch: pytest.MonkeyPatch) -> None:
-    original = Scheduler._plan_running
+    original = Scheduler._preempt
 
-    def eager(self: Scheduler, step: Step) -> bool:
-        original(self, step)
-        return False
+    def eager(self: Scheduler, step: Step, request: Request) -> None:
+        original(self, step, request)
+        step.has_preempted = False
 
-    patch.setattr(Scheduler, "_plan_running", eager)
+    patch.setattr(Scheduler, "_preempt", eager)
 
 
 @bug
@@ -387,6 +485,25 @@ def aborted_request_is_admitted(patch: pytest.MonkeyPatch) -> None:
         return self._heap[0][1] if self._heap else None
 
     patch.setattr(WaitingQueue, "first", first)
+
+
+@bug
+def prompt_alone_is_sampled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Request, "only_reads", False)
+
+
+@bug
+def prompt_alone_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """Its rest, after a first chunk, counts as on its way."""
+    original = Scheduler._visit
+
+    def hasty(self: Scheduler, step: Step) -> None:
+        passed = [request for request in self.running if request.only_reads]
+        self.running = [request for request in self.running if not request.only_reads]
+        original(self, step)
+        self.running = sorted([*self.running, *passed], key=lambda request: request.order)
+
+    patch.setattr(Scheduler, "_visit", hasty)
 
 
 @bug

@@ -16,6 +16,8 @@ LEAST = Counter(
     {
         "steps": 20_000,
         "preemptions": 300,
+        "preemptions by priority": 160,
+        "overtakings": 100,
         "hits": 5_000,
         "rejected drafts": 500,
         "failed steps": 300,

@@ -20,15 +20,12 @@ from octavo.scheduler.request import Request
 from tests.simulation.configs import EOS, VOCABULARY, make_config
 from tests.simulation.echo_worker import ERROR, START, EchoExecutor, EchoWorker, Faults, ints, mix
 from tests.simulation.oracle import answer
+from tests.simulation.queue_judge import QueueJudge, WrongAnswerError, order_of
 
 MOST_TURNS = 3000  # a schedule takes some dozens; one that is stuck takes for ever
 
 FULL = StateSpec(kind="full", bytes_per_token=2)
 RECURRENT = StateSpec(kind="recurrent", bytes_per_sequence=8)
-
-
-class WrongAnswerError(AssertionError):
-    """A request, or the engine at its end, is not as it should be."""
 
 
 @dataclass
@@ -86,6 +83,7 @@ class WatchedCore(EngineCore):
     """Looks at every plan beside the scheduler that made it."""
 
     windows: list[tuple[int, StateSpec]]  # group, spec
+    judge: QueueJudge
 
     def plan(self) -> StepPlan | None:
         scheduler = self.scheduler
@@ -95,24 +93,25 @@ class WatchedCore(EngineCore):
         if plan is None:
             return None
         step = scheduler._outstanding[-1]
+        begun = {new.request_id for new in plan.new_rows}
         if preempted:
-            if plan.new_rows:
-                raise WrongAnswerError("a step that preempted admitted a request")
+            if any(self._order(request)[0] >= min(preempted)[0] for request in step.requests if request.id in begun):
+                raise WrongAnswerError("a step that preempted admitted a request of no higher priority")
             if max(map(self._order, step.requests)) > min(preempted):
                 raise WrongAnswerError("a request was preempted before one that comes after it")
-        orders = list(map(self._order, step.requests))
-        num_old = len(orders) - len(plan.new_rows)
-        if orders[:num_old] != sorted(orders[:num_old]):
-            raise WrongAnswerError("running requests were not visited in their order")
-        first = scheduler.waiting.first()
-        if plan.new_rows and first is not None and max(orders[num_old:]) > self._order(first):
-            raise WrongAnswerError("a request was admitted before one that comes first")
+        for requests in ([r for r in step.requests if r.id in begun], [r for r in step.requests if r.id not in begun]):
+            if (orders := list(map(self._order, requests))) != sorted(orders):
+                raise WrongAnswerError("requests were not visited in their order")
+        priorities = [self._order(request)[0] for request in step.requests]
+        if priorities != sorted(priorities) or len(set(step.epochs)) != len(step.epochs):
+            raise WrongAnswerError("requests were not visited once each, by priority")
+        self.judge.judge(plan, step, begun, bool(preempted))
         self._check_columns(plan)
         self._check_windows(step)
         return plan
 
     def _order(self, request: Request) -> tuple[int, float]:
-        return (request.message.priority if self.config.scheduler.policy == "priority" else 0, request.message.arrival_s)
+        return order_of(request, self.config)
 
     def _check_windows(self, step: Step) -> None:
         """What the next token can read is still held, even where the worker would not notice that it was let go."""
@@ -193,7 +192,7 @@ class Schedule:
             chunked_prefill=chunked,
             long_prefill_token_threshold=rng.choice([0, 0, 0, 5]),
             prefill_schedule_interval=rng.choice([1, 1, 1, 2, 3]),
-            policy=rng.choice(["fcfs", "fcfs", "priority"]),
+            policy=rng.choice(["fcfs", "priority"]),
             reserve_full_prompt=rng.random() < 0.6,
             watermark=rng.choice([0.0, 0.0, 0.1]),
             overlapped=rng.random() < 0.65,
@@ -209,15 +208,16 @@ class Schedule:
         shared = rng.randint(longest // 2 if self.is_burst else 0, longest) if self.is_burst or rng.random() < 0.7 else 0
         prompt = rng.choice(stems)[:shared]
         prompt = prompt + [rng.randrange(VOCABULARY) for _ in range(rng.randint(0 if prompt else 1, max(1, min(8, longest - len(prompt)))))]
-        prompt = prompt[:longest]
-        max_tokens = rng.choice([1, 4, 8, 16, None])
+        only_reads = rng.random() < 0.06
+        prompt = (prompt + [1] * (rng.random() < 0.3))[: longest + 1] if only_reads else prompt[:longest]
+        max_tokens = 0 if only_reads else rng.choice([1, 4, 8, 16, None])
         sampling = SamplingParams(
             max_tokens=max_tokens,
             min_tokens=rng.choice([0, 0, 3]) if max_tokens is None or max_tokens >= 3 else 0,
             stop_token_ids=[rng.randrange(1, VOCABULARY)] if rng.random() < 0.15 else None,
             repetition_detection=RepetitionDetectionParams(2, 1, 2) if rng.random() < 0.15 else None,
             skip_reading_prefix_cache=True if rng.random() < 0.05 else None,
-            prompt_logprobs=0 if rng.random() < 0.06 else None,
+            prompt_logprobs=0 if only_reads or rng.random() < 0.06 else None,
             logprobs=1 if rng.random() < 0.1 else None,
             output_kind=RequestOutputKind.DELTA,
         )
@@ -258,6 +258,8 @@ class Schedule:
         if drafts and not self.proposals_told and self.config.scheduler.overlapped and core.scheduler.cache.can_rewind:
             core.scheduler._drafts_per_step = drafts
         self.rng.shuffle(core.scheduler.limits)
+        core.scheduler.most_overtaken = self.rng.choice([0, 1, 2, 16])
+        core.judge = QueueJudge(core.scheduler, self.config)
         core.run()
         self._check_answers()
         self._check_end(executor.worker)
@@ -268,7 +270,7 @@ class Schedule:
             self.outputs[output.request_id].append(output)
         if (stats := outputs.stats) is not None:
             self.gauges = stats
-            for name in ("num_preemptions", "prefix_hits", "generation_tokens", "prompt_tokens"):
+            for name in ("num_preemptions", "prefix_hits", "generation_tokens", "prompt_tokens", "cached_prompt_tokens"):
                 self.stats[name] += getattr(stats, name)
 
     # judging
@@ -363,6 +365,16 @@ class Schedule:
         generated = sum(len(output.token_ids) for outputs in self.outputs.values() for output in outputs)
         if self.stats["generation_tokens"] != generated:
             raise WrongAnswerError(f"{self.stats['generation_tokens']} tokens were counted, and {generated} given")
+        self._check_prompt_tokens()
+
+    def _check_prompt_tokens(self) -> None:
+        """A prompt whose request came to a token is counted once, whatever was computed again; of another one any part may be."""
+        counted = self.stats["prompt_tokens"] + self.stats["cached_prompt_tokens"]
+        begun = {name for name, outputs in self.outputs.items() if any(output.token_ids for output in outputs)}
+        least = sum(len(request.token_ids) // 4 for request in self.requests if request.request_id in begun)
+        most = sum(len(request.token_ids) // 4 for request in self.requests)
+        if not least <= counted <= most:
+            raise WrongAnswerError(f"{counted} prompt tokens were counted, and {least} to {most} given")
 
     def count(self, tally: Tally) -> None:
         counts = tally.counts
@@ -370,6 +382,8 @@ class Schedule:
         counts["steps"] += self.core.executor.num_steps  # type: ignore[attr-defined]
         counts["requests"] += len(self.requests)
         counts["preemptions"] += self.stats["num_preemptions"]
+        counts["preemptions by priority"] += self.core.judge.num_preempted
+        counts["overtakings"] += sum(self.core.judge.overtaken.values())
         counts["hits"] += self.stats["prefix_hits"]
         counts["rejected drafts"] += self.core.executor.worker.rejected  # type: ignore[attr-defined]
         counts["failed steps"] += self.faults.failed_steps

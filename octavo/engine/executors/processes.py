@@ -55,6 +55,8 @@ class Processes:
     def initialize_cache(self, plan: CachePlan) -> None:
         self._send(b"cache", plan)
         self._value()
+        if self._worker is not None:
+            self._worker.watch(environment.engine_pulse_timeout_s())
 
     def submit(self, plan: StepPlan) -> None:
         self._send(b"step", plan)

@@ -155,8 +155,8 @@ def _look_up(b, codes, table):
     """table[code] of each lane."""
     lanes = codes.type.count
     floats = ir.VectorType(f32, lanes)
-    values = ir.Constant(ir.VectorType(f32, 16), list(table))
-    if lanes == 16 and features.level().startswith("avx512"):
+    values = ir.Constant(ir.VectorType(f32, len(table)), list(table))
+    if lanes == len(table) == 16 and features.level().startswith("avx512"):
         permute = vectors.declare(b, "llvm.x86.avx512.permvar.sf.512", floats, [floats, codes.type])
         return b.call(permute, [values, codes])
     result = ir.Constant(floats, ir.Undefined)

@@ -10,7 +10,10 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,19 @@ _EXTERNAL = re.compile(r'^declare [^@]*@"?(?!llvm\.)([^"( ]+)|^@"?([^" ]+)"? = e
 _engines: list[Any] = []  # machine code lives as long as its engine
 
 
+@dataclass
+class Tally:
+    """Kernels that this process took from the folder, and those that it had to compile, by their files' names."""
+
+    loaded: list[str] = field(default_factory=list)
+    compiled: list[str] = field(default_factory=list)
+    compile_s: float = 0.0
+
+
+tally = Tally()
+_planned: Tally | None = None  # while a plan is made, what it has come to
+
+
 class Kernel:
     """A compiled body. Call it with the number of units, the least units a thread, and the Arguments."""
 
@@ -59,23 +75,56 @@ def cache_folder() -> Path:
     return environment.cache_root() / "kernels" / digest.hexdigest()[:24]
 
 
-@functools.cache
+@contextmanager
+def planning() -> Iterator[Tally]:
+    """Inside it kernels are named, not made: the tally tells which the folder has and which would be compiled. None can be called."""
+    global _planned
+    _planned = Tally()
+    try:
+        yield _planned
+    finally:
+        _planned = None
+
+
 def kernel(build: Callable[..., Callable[[int, int, int], None]], *parameters: Any) -> Kernel:
     """The kernel of `build(*parameters)`, which returns a body in numba's Python.
 
     build: a module-level function (its module and name, with the parameters' text, name the kernel).
     parameters: strings, numbers, booleans and tuples of them. From the folder if it is there, else compiled and left there.
     """
+    return _made(build, *parameters) if _planned is None else _plan(_planned, build, *parameters)
+
+
+@functools.cache
+def _made(build: Callable[..., Callable[[int, int, int], None]], *parameters: Any) -> Kernel:
+    label, key, path = _named(build, *parameters)
+    found = _read(path)
+    if found is None:
+        started = time.perf_counter()
+        found = _compile(build(*parameters), f"{label}_{key}")
+        _write(path, *found)
+        tally.compiled.append(path.name)
+        tally.compile_s += time.perf_counter() - started
+    else:
+        tally.loaded.append(path.name)
+    return Kernel(label, _load(*found))
+
+
+def _plan(plan: Tally, build: Callable[..., Callable[[int, int, int], None]], *parameters: Any) -> Kernel:
+    label, _, path = _named(build, *parameters)
+    names = plan.compiled if _read(path) is None else plan.loaded
+    if path.name not in names:
+        names.append(path.name)
+    return Kernel(label, 0)
+
+
+def _named(build: Callable[..., Callable[[int, int, int], None]], *parameters: Any) -> tuple[str, str, Path]:
+    """(label, key, file) of a kernel."""
     label = re.sub(r"[^A-Za-z0-9]+", "_", ".".join([build.__module__.removeprefix("octavo.ops.cpu."), build.__qualname__]))
     source = Path(inspect.getfile(build))  # counts itself when it is not among those that name the folder
     text = b"" if source.is_relative_to(_SOURCES) else source.read_bytes()
     key = hashlib.sha256(repr((build.__module__, build.__qualname__, parameters)).encode() + text).hexdigest()[:16]
-    path = cache_folder() / f"{label}-{key}.kernel"
-    found = _read(path)
-    if found is None:
-        found = _compile(build(*parameters), f"{label}_{key}")
-        _write(path, *found)
-    return Kernel(label, _load(*found))
+    return label, key, cache_folder() / f"{label}-{key}.kernel"
 
 
 def _compile(body: Callable[[int, int, int], None], name: str) -> tuple[str, str, bytes]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from octavo.errors import ConfigError
-from octavo.ops.weights import Coded, Layout, Tensors, pack_codes
+from octavo.ops.weights import SCALES, Coded, Layout, Tensors, pack_codes
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.packed import nibbles
-from octavo.quant.scales import check_scales
+from octavo.quant.scales import check_scales, stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -21,7 +21,10 @@ _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 @dataclass(frozen=True, slots=True)
 class Format:
+    """group: columns that share a scale. scale: the format of scales, a key of SCALES."""
+
     group: int
+    scale: str
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -29,7 +32,7 @@ class Format:
         return (
             Field("qweight", (COLUMNS, words), torch.int32, "I32"),
             Field("qzeros", (groups, words), torch.int32, "I32"),
-            Field("scales", (groups, ROWS), torch.float16),
+            Field("scales", (groups, ROWS), SCALES[self.scale]),
         )
 
     @property
@@ -40,7 +43,7 @@ class Format:
         codes, zeros = (nibbles(filled.tensors[name], _ORDER).t() for name in ("qweight", "qzeros"))
         scales = filled.tensors["scales"].t().contiguous()
         check_scales(filled.path, scales)
-        return Coded(code="uint4", group=self.group, scale="float16", has_zeros=True), (pack_codes(codes, 4), scales, zeros.contiguous())
+        return Coded(code="uint4", group=self.group, scale=self.scale, has_zeros=True), (pack_codes(codes, 4), scales, zeros.contiguous())
 
 
 class Scheme(formats.Scheme):
@@ -54,9 +57,10 @@ class Scheme(formats.Scheme):
         if not config:
             raise ConfigError("--quantization awq needs a checkpoint in awq", "to quantize while loading use --quantization int4")
         self._group = int(config.get("group_size", config.get("q_group_size", 128)))
+        self._number_format = source.number_format
         self._plain = list(config.get("modules_to_not_convert") or ())
 
     def weight(self, path: str, role: Role) -> formats.Format:
         if role in ("embedding", "head", "router") or named(path, self._plain):
             return unquantized.Format(self.dtype)
-        return Format(self._group)
+        return Format(self._group, stored_scale(self._number_format(f"{path}.scales"), "float16"))

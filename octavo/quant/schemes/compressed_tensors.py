@@ -1,9 +1,10 @@
 """compressed-tensors: groups of layers, each with a scheme of its own, in the layouts that llm-compressor writes.
 
-Source: the compressed-tensors project's formats (pack-quantized, int-quantized, float-quantized, naive-quantized, nvfp4-pack-quantized,
-mxfp4-pack-quantized). Activations stay in the model's format, also where the checkpoint's groups name one for them.
+Source: the compressed-tensors project's formats, pack-quantized to mxfp8-quantized. Activations stay in the model's format, also where the
+checkpoint's groups name one for them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,77 +12,48 @@ from typing import Any
 import torch
 
 from octavo.errors import ConfigError
-from octavo.ops.weights import Coded, Layout, Tensors, unpack_codes
+from octavo.ops.weights import SCALES, Coded, Layout, Tensors, unpack_codes
+from octavo.quant import eight_bit, small_floats
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.packed import bits_of
-from octavo.quant.scales import check_scales, scale_rows
+from octavo.quant.scales import check_scales, stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
-_ONE = Axis(None)
-_EIGHT_BITS = {"I8": ("int8", torch.int8), "F8_E4M3": ("float8_e4m3", torch.float8_e4m3fn)}
-
-
-@dataclass(frozen=True, slots=True)
-class EightBit:
-    """`weight` of int8 or E4M3, with `weight_scale` for the tensor, for each row or for blocks; symmetric."""
-
-    number_format: str
-    strategy: str
-    block: tuple[int, int]
-    has_input_scale: bool
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        _, dtype = _EIGHT_BITS[self.number_format]
-        axes = {
-            "tensor": (_ONE,),
-            "channel": (ROWS, _ONE),
-            "block": (Axis("rows", self.block[0]), Axis("columns", self.block[1])),
-        }[self.strategy]
-        fields = (Field("weight", (ROWS, COLUMNS), dtype, self.number_format), Field("weight_scale", axes, torch.float32))
-        return (*fields, Field("input_scale", (_ONE,), torch.float32, default=1.0)) if self.has_input_scale else fields
-
-    @property
-    def can_join(self) -> bool:
-        return True
-
-    def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
-        code, _ = _EIGHT_BITS[self.number_format]
-        codes, scales = filled.tensors["weight"].view(torch.uint8), filled.tensors["weight_scale"]
-        check_scales(filled.path, scales)
-        if self.strategy == "block":
-            layout = Coded(code=code, group=self.block[1], shares_scale_rows=True)
-            return layout, (codes, scales, scale_rows(filled, self.block[0]))
-        if self.strategy == "tensor":
-            scales = filled.per_row(scales)[:, None].contiguous()
-        return Coded(code=code, group=0), (codes, scales)
+_FOR_ACTIVATIONS = ("input_scale", "input_global_scale", "input_zero_point")
+_READ = (
+    "octavo reads pack-quantized of 2 to 8 bits, int-, float- and naive-quantized of 8, nvfp4-, mxfp4- and mxfp6-pack-quantized and "
+    "mxfp8-quantized"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """`weight_packed`: integers of 4 or 8 bits in words along the columns, half the range added; group 0: a scale for each row."""
+    """`weight_packed`: integers of a few bits as a run of bits along the columns, half the range added; group 0: a scale for each row."""
 
     bits: int
     group: int
+    scale: str
     is_symmetric: bool
     is_ordered: bool
+    extras: tuple[Field, ...]
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        each = 32 // self.bits
-        groups = Axis("all columns" if self.is_ordered else "columns", self.group) if self.group else _ONE
+        words = self.bits // math.gcd(self.bits, 32)
+        per = 32 // math.gcd(self.bits, 32)  # as few positions as fill whole words
+        groups = Axis("all columns" if self.is_ordered else "columns", self.group) if self.group else eight_bit.ONE
         fields = [
-            Field("weight_packed", (ROWS, Axis("columns", each)), torch.int32, "I32"),
-            Field("weight_scale", (ROWS, groups), torch.bfloat16),
+            Field("weight_packed", (ROWS, Axis("columns", per, words)), torch.int32, "I32"),
+            Field("weight_scale", (ROWS, groups), SCALES[self.scale]),
             Field("weight_shape", (Axis(None, size=2),), torch.int64, "I64"),
         ]
         if not self.is_symmetric:
-            fields.append(Field("weight_zero_point", (Axis("rows", each), groups), torch.int32, "I32"))
+            fields.append(Field("weight_zero_point", (Axis("rows", per, words), groups), torch.int32, "I32"))
         if self.is_ordered:
             fields.append(Field("weight_g_idx", (COLUMNS,), torch.int32, "I32"))
-        return tuple(fields)
+        return (*fields, *self.extras)
 
     @property
     def can_join(self) -> bool:
@@ -99,47 +71,11 @@ class Packed:
         layout = Coded(
             code=f"int{self.bits}_offset" if self.is_symmetric else f"uint{self.bits}",
             group=0 if self.is_ordered else self.group,
-            scale="bfloat16",
+            scale=self.scale,
             has_zeros=not self.is_symmetric,
             has_column_groups=self.is_ordered,
         )
         return layout, tuple(tensors)
-
-
-@dataclass(frozen=True, slots=True)
-class FourBitFloat:
-    """`weight_packed`: E2M1, two to a byte, the first in the low half. NVFP4: E4M3 scales of 16 and one for the tensor, which divides.
-    MXFP4: powers of two for each 32.
-    """
-
-    is_nvfp4: bool
-    has_input_scale: bool
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        packed = Field("weight_packed", (ROWS, Axis("columns", 2)), torch.uint8, "U8")
-        if not self.is_nvfp4:
-            return packed, Field("weight_scale", (ROWS, Axis("columns", 32)), torch.uint8, "U8")
-        fields = (
-            packed,
-            Field("weight_scale", (ROWS, Axis("columns", 16)), torch.float8_e4m3fn, "F8_E4M3"),
-            Field("weight_global_scale", (_ONE,), torch.float32),
-        )
-        return (*fields, Field("input_global_scale", (_ONE,), torch.float32, default=1.0)) if self.has_input_scale else fields
-
-    @property
-    def can_join(self) -> bool:
-        return True
-
-    def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
-        codes, scales = filled.tensors["weight_packed"], filled.tensors["weight_scale"]
-        if not self.is_nvfp4:
-            return Coded(code="float4_e2m1", group=32, scale="e8m0"), (codes, scales)
-        check_scales(filled.path, scales)
-        whole = filled.tensors["weight_global_scale"]
-        check_scales(filled.path, 1 / whole)
-        layout = Coded(code="float4_e2m1", group=16, scale="float8_e4m3", has_row_scales=True)
-        return layout, (codes, scales, filled.per_row(1 / whole))
 
 
 class Scheme(formats.Scheme):
@@ -148,40 +84,94 @@ class Scheme(formats.Scheme):
         config = source.config
         if not config.get("config_groups"):
             raise ConfigError("quantization_config of compressed-tensors has no config_groups", "the checkpoint must say what it is in")
+        self._refuse_what_is_not_read(config)
         self._format = str(config.get("format", "dense"))
         self._groups: list[Mapping[str, Any]] = list(config["config_groups"].values())
         self._plain = list(config.get("ignore") or ())
+        self._source = source
 
     def weight(self, path: str, role: Role) -> formats.Format:
-        if role in ("embedding", "router") or named(path, self._plain):
+        # targets mean classes of layers, of which heads and routers are; a checkpoint that has left them plain need not say so
+        is_plain = role in ("embedding", "head", "router") and self._source.number_format(f"{path}.weight_scale") is None
+        if is_plain or named(path, self._plain):
             return unquantized.Format(self.dtype)
+        kind = "Embedding" if role == "embedding" else "Linear"
         for group in self._groups:
             targets = group.get("targets") or ["Linear"]
-            if (role != "head" and "Linear" in targets) or named(path, [target for target in targets if target != "Linear"]):
+            if kind in targets or named(path, [target for target in targets if target not in ("Linear", "Embedding")]):
                 return self._of(path, group)
         return unquantized.Format(self.dtype)
 
     def _of(self, path: str, group: Mapping[str, Any]) -> formats.Format:
-        weights = group.get("weights")
-        name = str(group.get("format") or self._format)
+        weights, name = group.get("weights"), str(group.get("format") or self._format)
         if weights is None or name == "dense":
             return unquantized.Format(self.dtype)
-        activations = group.get("input_activations") or {}
-        is_static = bool(activations) and activations.get("dynamic") is False
-        strategy, bits = str(weights.get("strategy", "tensor")), int(weights.get("num_bits", 8))
-        if name == "pack-quantized" and bits in (4, 8) and strategy in ("group", "channel"):
-            is_ordered = weights.get("actorder") == "group"
-            size = int(weights.get("group_size") or 0) if strategy == "group" else 0
-            return Packed(bits, size, bool(weights.get("symmetric", True)), is_ordered)
-        if name in ("int-quantized", "float-quantized", "naive-quantized") and bits == 8 and strategy in ("tensor", "channel", "block"):
-            rows, columns = weights.get("block_structure") or (1, 1)
-            number_format = "F8_E4M3" if weights.get("type") == "float" else "I8"
-            if weights.get("symmetric", True):
-                return EightBit(number_format, strategy, (int(rows), int(columns)), is_static)
-        if name in ("nvfp4-pack-quantized", "mxfp4-pack-quantized"):
-            return FourBitFloat(name.startswith("nvfp4"), is_static or bool(activations))
-        raise ConfigError(
-            f"quantization_config: {path} is in {name} of {bits} bits by {strategy}, symmetric {weights.get('symmetric', True)}, "
-            "which octavo does not read",
-            "octavo reads pack-quantized of 4 and 8 bits, int-, float- and naive-quantized of 8, nvfp4- and mxfp4-pack-quantized",
+        extras = formats.unused(self._source, path, *_FOR_ACTIVATIONS)
+        found: formats.Format | None = None
+        if name == "pack-quantized":
+            found = self._packed(path, weights, extras)
+        elif name in ("int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"):
+            found = self._eight_bit(path, weights, name.startswith("mx"), extras)
+        elif name in ("mxfp4-pack-quantized", "mxfp6-pack-quantized"):
+            found = small_floats.MX(bits=6 if "fp6" in name else 4, weight_name="weight_packed", extras=extras)
+        elif name == "nvfp4-pack-quantized":
+            found = small_floats.NVFP4(
+                weight_name="weight_packed", whole_name="weight_global_scale", whole_shape=(1,), divides=True, extras=extras
+            )
+        if found is not None:
+            return found
+        told = ", ".join(f"{key} {weights[key]!r}" for key in ("num_bits", "type", "strategy", "symmetric") if key in weights)
+        raise ConfigError(f"quantization_config: {path} is in {name} ({told}), which octavo does not read", _READ)
+
+    def _packed(self, path: str, weights: Mapping[str, Any], extras: tuple[Field, ...]) -> formats.Format | None:
+        bits, strategy = int(weights.get("num_bits", 8)), str(weights.get("strategy"))
+        if not 2 <= bits <= 8 or strategy not in ("group", "channel") or weights.get("type", "int") != "int":
+            return None
+        is_ordered = weights.get("actorder") in ("group", True)
+        if not is_ordered and self._source.number_format(f"{path}.weight_g_idx") is not None:
+            raise ConfigError(f"{path} has a weight_g_idx, and quantization_config says actorder {weights.get('actorder')!r}", _READ)
+        group = int(weights.get("group_size") or 0) if strategy == "group" else 0
+        return Packed(bits, group, self._scale(path), bool(weights.get("symmetric", True)), is_ordered, extras)
+
+    def _eight_bit(self, path: str, weights: Mapping[str, Any], is_mx: bool, extras: tuple[Field, ...]) -> formats.Format | None:
+        kind, strategy = weights.get("type", "int"), str(weights.get("strategy", "tensor"))
+        is_symmetric = bool(weights.get("symmetric", True))
+        if strategy not in ("tensor", "channel", "group", "block") or (kind == "float" and int(weights.get("num_bits", 8)) != 8):
+            return None
+        if strategy == "block" and not is_symmetric:
+            return None
+        rows, columns = weights.get("block_structure") or (128, 128)
+        is_scalar = strategy == "tensor" and self._source.shape(f"{path}.weight_scale") == ()
+        return eight_bit.Format(
+            number_format="F8_E4M3" if kind == "float" else "I8",
+            shared="scalar" if is_scalar else strategy,
+            rows=int(rows) if strategy == "block" else 0,
+            group={"block": int(columns), "group": int(weights.get("group_size") or 0)}.get(strategy, 0),
+            scale="e8m0" if is_mx else self._scale(path),
+            scale_format="U8" if is_mx else None,
+            zero_name=None if is_symmetric else "weight_zero_point",
+            extras=extras,
         )
+
+    def _scale(self, path: str) -> str:
+        return stored_scale(self._source.number_format(f"{path}.weight_scale"), "bfloat16")
+
+    @staticmethod
+    def _refuse_what_is_not_read(config: Mapping[str, Any]) -> None:
+        """Keys that change what weights mean, or what else is quantized."""
+        formats.refuse_cache(config)
+        sparsity = config.get("sparsity_config") or {}
+        wrong = {
+            "sparsity_config": sparsity.get("format", "dense") != "dense",
+            "transform_config": bool((config.get("transform_config") or {}).get("config_groups")),
+            "moe_sparsity_config": bool(config.get("moe_sparsity_config")),
+            "quantization_status": config.get("quantization_status") not in (None, "compressed") and config.get("format") != "dense",
+        }
+        for key, is_wrong in wrong.items():
+            if is_wrong:
+                raise ConfigError(f"quantization_config: {key} {config[key]!r} is not read here", f"{_READ}, compressed and not sparse")
+        for name, group in config["config_groups"].items():
+            if not isinstance(group, Mapping):
+                raise ConfigError(f"quantization_config: config group {name!r} only names a preset", "write out its weights and targets")
+            if group.get("output_activations"):
+                raise ConfigError(f"quantization_config: {name} has output_activations, which are not read here", _READ)

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from octavo.errors import CheckpointError, ConfigError
-from octavo.ops.weights import Coded, Layout, Tensors, unpack_codes
+from octavo.ops.weights import SCALES, Coded, Layout, Tensors, unpack_codes
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.packed import bits_of
-from octavo.quant.scales import check_scales
+from octavo.quant.scales import check_scales, stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -25,13 +25,16 @@ _WORD = 32
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """group: columns of a group, 0: all. adds_one: zeros are stored less one. is_ordered: columns are in the groups that g_idx says."""
+    """group: columns of a group, 0: all. adds_one: zeros are stored less one. is_ordered: columns are in the groups that g_idx says. scale:
+    the format of scales, a key of SCALES.
+    """
 
     bits: int
     group: int
     adds_one: bool
     is_ordered: bool
     has_indices: bool
+    scale: str
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -41,7 +44,7 @@ class Format:
         fields = (
             Field("qweight", (Axis("columns", per, words), ROWS), torch.int32, "I32"),
             Field("qzeros", (groups, Axis("rows", per, words)), torch.int32, "I32"),
-            Field("scales", (groups, ROWS), torch.float16),
+            Field("scales", (groups, ROWS), SCALES[self.scale]),
         )
         return (*fields, Field("g_idx", (COLUMNS,), torch.int32, "I32")) if self.has_indices else fields
 
@@ -60,7 +63,7 @@ class Format:
         layout = Coded(
             code=f"uint{self.bits}",
             group=0 if self.is_ordered else self.group,
-            scale="float16",
+            scale=self.scale,
             has_zeros=True,
             has_column_groups=self.is_ordered,
         )
@@ -113,4 +116,5 @@ class Scheme(formats.Scheme):
             raise ConfigError(f"gptq with {bits} bits is not read here", "octavo reads gptq of 2, 3, 4 and 8 bits")
         has_indices = self._number_format(f"{path}.g_idx") is not None
         is_ordered = bool(settings.get("desc_act")) and group > 0
-        return Format(bits, max(0, group), self._adds_one, is_ordered, has_indices)
+        scale = stored_scale(self._number_format(f"{path}.scales"), "float16")
+        return Format(bits, max(0, group), self._adds_one, is_ordered, has_indices, scale)

@@ -1,5 +1,7 @@
 """The blocks of the cache: what a request needs in every group, out of one pool."""
 
+from collections.abc import Sequence
+
 from octavo.kvcache.cache import Cache
 from octavo.scheduler.limits.limit import BEGINNING, Limit
 from octavo.scheduler.request import WAITING, Request, Start
@@ -10,6 +12,7 @@ class CacheBlocks(Limit):
     fit now, so that it is not admitted only to be preempted."""
 
     relieved_by_preemption = True
+    lets_smaller_by = True
 
     def __init__(self, cache: Cache, reserve_full_prompt: bool, watermark: float, is_chunked: bool) -> None:
         self._cache = cache
@@ -27,9 +30,15 @@ class CacheBlocks(Limit):
     def grant(self, request: Request, start: Start, want: int) -> int:
         if start.position + want <= request.tables.capacity:
             return want
-        room = self._cache.room(start.hit)
+        return self._grant(request, start, want, self._cache.room(start.hit), self._holders)
+
+    def grant_without(self, request: Request, start: Start, want: int, preempted: Sequence[Request]) -> int:
+        room = self._cache.room(start.hit) + self._cache.freed_by([other.tables for other in preempted], start.hit)
+        return self._grant(request, start, want, room, self._holders - len(preempted))
+
+    def _grant(self, request: Request, start: Start, want: int, room: int, holders: int) -> int:
         if request.row == WAITING:
-            if self._holders:  # one that is alone need not leave room for anybody
+            if holders:  # one that is alone need not leave room for anybody
                 room -= self._watermark
             if self._reserve and self._cache.missing(start.hit, request.known, least_at_once(request, self._is_chunked)) > room:
                 return 0

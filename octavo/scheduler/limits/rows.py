@@ -1,5 +1,7 @@
 """The worker's rows: one a running request, named by number and epoch (--max-num-seqs)."""
 
+from collections.abc import Sequence
+
 from octavo.scheduler.limits.limit import Limit
 from octavo.scheduler.request import WAITING, Request, Start
 
@@ -15,6 +17,9 @@ class Rows(Limit):
 
     def grant(self, request: Request, start: Start, want: int) -> int:
         return want if request.row != WAITING or self._free else 0
+
+    def grant_without(self, request: Request, start: Start, want: int, preempted: Sequence[Request]) -> int:
+        return want if preempted else self.grant(request, start, want)
 
     def take(self, request: Request, start: Start, granted: int) -> None:
         if request.row == WAITING:

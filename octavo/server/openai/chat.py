@@ -18,6 +18,7 @@ from octavo.protocol.outputs import CompletionOutput, RequestOutput
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.server.body import read, schema
 from octavo.server.openai import serving
+from octavo.server.openai.conversation import encode_conversation, text_of
 from octavo.server.openai.protocol import ChatRequest
 from octavo.server.openai.reply import (
     ChatChoice,
@@ -28,13 +29,14 @@ from octavo.server.openai.reply import (
     ContentLogprob,
     Delta,
     Message,
+    TimesOfRequest,
     TokenLogprob,
     Usage,
     floored,
     prompt_logprobs_of,
     usage_of,
 )
-from octavo.server.sse import EventStream, event
+from octavo.server.sse import event
 from octavo.server.state import ServerState
 from octavo.text.tokenizer import Tokenizer
 
@@ -57,8 +59,12 @@ def _as_written() -> Iterator[None]:
 @router.post("/v1/chat/completions", response_model=None, openapi_extra=schema(ChatRequest))
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation."""
+    return await answer_chat(request, await read(request, ChatRequest))
+
+
+async def answer_chat(request: Request, body: ChatRequest) -> Response:
+    """The answer to a conversation, whole or as a stream."""
     state: ServerState = request.app.state.server
-    body = await read(request, ChatRequest)
     llm = state.engine()
     name = serving.model_name(state, body.model)
     chat = Chat(state, llm, body, name, f"chatcmpl-{body.request_id or request.state.request_id}")
@@ -66,12 +72,12 @@ async def chat_completions(request: Request) -> Response:
     if body.use_beam_search:
         search = await chat.prepare_beams(prompt)
         if body.stream:
-            return EventStream(serving.guarded(chat.events(serving.single(search))), [])
-        return await serving.answer(request, chat.whole(search()))
+            return serving.noted(serving.stream_of(chat.events(serving.single(search)), [], state), body)
+        return serving.noted(await serving.answer(request, chat.whole(search())), body)
     stream = await chat.start(prompt)
     if body.stream:
-        return EventStream(serving.guarded(chat.events(stream)), [stream])
-    return await serving.answer(request, chat.whole(serving.finish(stream)))
+        return serving.noted(serving.stream_of(chat.events(stream), [stream], state), body)
+    return serving.noted(await serving.answer(request, chat.whole(serving.finish(stream))), body)
 
 
 class Chat:
@@ -85,18 +91,14 @@ class Chat:
         self._model = model
         self._created = int(time.time())
         self._by_id = serving.as_token_ids(body, state)
-        self._role = (
-            "assistant"
-            if body.add_generation_prompt is not False and not body.continue_final_message
-            else str(body.messages[-1].get("role"))
-        )
+        self._role = state.options.response_role if body.begins_message else str(body.messages[-1].get("role"))
+        self._tells_usage, self._tells_usage_always = serving.usage_wishes(body, state)
 
     @property
     def max_tokens(self) -> int | None:
         body = self._body
         asked = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-        cap = self._llm.config.model.default_sampling.get("max_tokens")  # what the model's makers allow bounds what a client asks
-        return min((n for n in (asked, cap) if n is not None), default=None)
+        return serving.cap_max_tokens(asked, self._llm.config.model.default_sampling)
 
     def params(self) -> SamplingParams:
         body = self._body
@@ -106,51 +108,50 @@ class Chat:
     async def start(self, prompt: EncodedPrompt) -> RequestStream:
         """Hand the request to the engine."""
         with _as_written():
-            return await self._llm.add_request(self.id, prompt, self.params(), priority=self._body.priority)
+            params = self.params()
+            stream = await self._llm.add_request(self.id, prompt, params, priority=self._body.priority)
+        self._state.request_log.request(self.id, params, prompt)
+        return stream
 
     async def prepare_beams(self, prompt: EncodedPrompt) -> Callable[[], Coroutine[Any, Any, RequestOutput]]:
         """Check a beam search, which begins when what is returned is called."""
         with _as_written():
             beam = serving.beam_params(self._body, self.max_tokens or 2**31)
-            return await self._llm.prepare_beam_search(prompt, beam, self.id, priority=self._body.priority)
+            search = await self._llm.prepare_beam_search(prompt, beam, self.id, priority=self._body.priority)
+        self._state.request_log.request(self.id, beam, prompt)
+        return search
 
     async def prompt(self) -> EncodedPrompt:
         """The conversation as the chat template has it."""
         body = self._body
-        variables = dict(body.chat_template_kwargs)
-        if body.reasoning_effort is not None:
-            variables.setdefault("reasoning_effort", body.reasoning_effort)
-        prompt = await self._llm.encode_chat(
-            body.messages,
-            add_generation_prompt=not body.continue_final_message if body.add_generation_prompt is None else body.add_generation_prompt,
-            continue_final_message=body.continue_final_message,
-            documents=body.documents,
-            variables=variables,
-        )
-        tokenizer = self._llm.get_tokenizer()
-        if body.add_special_tokens and tokenizer.adds_bos:
-            prompt.token_ids.insert(0, tokenizer.bos_token_id)
+        variables = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
+        prompt = await encode_conversation(self._state, self._llm, body, body.documents, variables)
         prompt.cache_salt = body.cache_salt
-        return prompt
+        return self._llm.inputs.truncated(prompt, body.truncate_prompt_tokens, body.truncation_side, self.max_tokens)
 
     # --- whole
 
     async def whole(self, outputs: Any) -> Response:
         """The answer in one piece. outputs: an awaitable of the last RequestOutput."""
-        output: RequestOutput = await outputs
+        return Response(msgspec.json.encode(self.reply(await outputs)), media_type="application/json")
+
+    def reply(self, output: RequestOutput) -> ChatCompletion:
+        """The answer, from a request's last output."""
         body = self._body
-        choices = [self._choice(each) for each in output.outputs]
-        reply = ChatCompletion(
+        self._state.request_log.answers(self.id, is_streamed=False).add(output)
+        num_tokens = sum(len(each.token_ids) for each in output.outputs)
+        return ChatCompletion(
             id=self.id,
             created=self._created,
             model=self._model,
-            choices=choices,
-            usage=self._usage(output, sum(len(each.token_ids) for each in output.outputs)),
+            choices=[self._choice(each) for each in output.outputs],
+            usage=self._usage(output, num_tokens),
             system_fingerprint=self._state.fingerprint,
             prompt_logprobs=prompt_logprobs_of(output),
             prompt_token_ids=output.prompt_token_ids if body.return_token_ids else None,
+            prompt_text=output.prompt if body.return_prompt_text else None,
+            metrics=serving.metrics_of(output, 1, num_tokens, self._state) or UNSET,
         )
-        return Response(msgspec.json.encode(reply), media_type="application/json")
 
     def _choice(self, output: CompletionOutput) -> ChatChoice:
         return ChatChoice(
@@ -167,26 +168,33 @@ class Chat:
     async def events(self, outputs: AsyncIterator[RequestOutput]) -> AsyncGenerator[bytes, None]:
         """A role chunk for each choice, its text, a chunk with its finish_reason; then usage, if it was asked for."""
         choices = [_Growing() for _ in range(self._body.n)]
-        options = self._body.stream_options
+        log = self._state.request_log.answers(self.id, is_streamed=True)
         last: RequestOutput | None = None
         async for output in outputs:
+            log.add(output)
             chunks = [] if last is not None else self._openings(output)
             last = output
             for each in output.outputs:
                 chunks += self._pieces(output, each, choices[each.index])
             if chunks:
                 yield b"".join(chunks)
-        if last is not None and options is not None and options.include_usage:
+        if last is not None and self._tells_usage:
             usage = self._usage(last, sum(choice.num_tokens for choice in choices))
-            yield event(ChatChunk(self.id, self._created, self._model, [], self._state.fingerprint, usage=usage))
+            chunk = ChatChunk(self.id, self._created, self._model, [], self._state.fingerprint, usage=usage)
+            chunk.metrics = self._times(last, choices[0].num_tokens)
+            yield event(chunk)
 
     def _openings(self, output: RequestOutput) -> list[bytes]:
-        prompt_ids = output.prompt_token_ids if self._body.return_token_ids and output.prompt_token_ids is not None else UNSET
         chunks = []
         for index in range(self._body.n):
-            chunks.append(self._chunk(output, 0, ChatChunkChoice(index, Delta(role=self._role, content="")), prompt_ids))
+            first = self._chunk(output, 0, ChatChunkChoice(index, Delta(role=self._role, content="")))
+            if self._body.return_token_ids and output.prompt_token_ids is not None:
+                first.prompt_token_ids = output.prompt_token_ids
+            if self._body.return_prompt_text and output.prompt is not None:
+                first.prompt_text = output.prompt
+            chunks.append(event(first))
             if echoed := self._echoed():
-                chunks.append(self._chunk(output, 0, ChatChunkChoice(index, Delta(content=echoed))))
+                chunks.append(event(self._chunk(output, 0, ChatChunkChoice(index, Delta(content=echoed)))))
         return chunks
 
     def _pieces(self, output: RequestOutput, new: CompletionOutput, choice: "_Growing") -> list[bytes]:
@@ -195,21 +203,24 @@ class Chat:
         if new.text:
             logprobs, token_ids = choice.take(self._body.return_token_ids)
             piece = ChatChunkChoice(new.index, Delta(content=new.text), logprobs, token_ids=token_ids)
-            chunks.append(self._chunk(output, choice.num_tokens, piece))
+            chunks.append(event(self._chunk(output, choice.num_tokens, piece)))
         if new.finish_reason is not None:
             logprobs, token_ids = choice.take(self._body.return_token_ids)
             piece = ChatChunkChoice(new.index, Delta(), logprobs, new.finish_reason, new.stop_reason, token_ids)
-            chunks.append(self._chunk(output, choice.num_tokens, piece))
+            chunk = self._chunk(output, choice.num_tokens, piece)
+            if not self._tells_usage:
+                chunk.metrics = self._times(output, choice.num_tokens)
+            chunks.append(event(chunk))
         return chunks
 
-    def _chunk(self, output: RequestOutput, num_tokens: int, choice: ChatChunkChoice, prompt_ids: list[int] | UnsetType = UNSET) -> bytes:
-        options = self._body.stream_options
+    def _chunk(self, output: RequestOutput, num_tokens: int, choice: ChatChunkChoice) -> ChatChunk:
         usage: Usage | UnsetType | None = UNSET
-        if options is not None and options.include_usage:
-            usage = self._usage(output, num_tokens) if options.continuous_usage_stats else None
-        return event(
-            ChatChunk(self.id, self._created, self._model, [choice], self._state.fingerprint, usage=usage, prompt_token_ids=prompt_ids)
-        )
+        if self._tells_usage:
+            usage = self._usage(output, num_tokens) if self._tells_usage_always else None
+        return ChatChunk(self.id, self._created, self._model, [choice], self._state.fingerprint, usage=usage)
+
+    def _times(self, output: RequestOutput, num_tokens: int) -> TimesOfRequest | UnsetType:
+        return (serving.metrics_of(output, 1, num_tokens, self._state) if self._body.n == 1 else None) or UNSET
 
     # --- parts
 
@@ -218,8 +229,7 @@ class Chat:
 
     def _echoed(self) -> str:
         last = self._body.messages[-1]
-        content = last.get("content")
-        return content if self._body.echo and last.get("role") == self._role and isinstance(content, str) else ""
+        return text_of(last) if self._body.echo and last.get("role") == self._role else ""
 
     def _logprobs(self, output: CompletionOutput) -> ChatLogprobs | None:
         if not self._body.logprobs or output.logprobs is None:

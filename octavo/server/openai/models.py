@@ -10,15 +10,32 @@ from octavo.server.state import ServerState
 router = APIRouter()
 
 
+class Permission(msgspec.Struct):
+    """What OpenAI once told of each model; some clients still read it."""
+
+    id: str
+    created: int
+    object: str = "model_permission"
+    allow_create_engine: bool = False
+    allow_sampling: bool = True
+    allow_logprobs: bool = True
+    allow_search_indices: bool = False
+    allow_view: bool = True
+    allow_fine_tuning: bool = False
+    organization: str = "*"
+    group: str | None = None
+    is_blocking: bool = False
+
+
 class Model(msgspec.Struct):
     id: str
     created: int
     root: str
     max_model_len: int
+    permission: list[Permission]
     object: str = "model"
     owned_by: str = "octavo"
     parent: str | None = None
-    permission: list[str] = []
 
 
 class ModelList(msgspec.Struct):
@@ -42,8 +59,10 @@ async def model(request: Request, name: str) -> Response:
 
 
 def _model(state: ServerState, name: str) -> Model:
+    """root is the model as the operator typed it; max_model_len the context in tokens."""
     llm = state.engine()
-    return Model(name, state.started_s, llm.config.model.name, llm.facts.max_model_len)
+    permission = Permission(f"modelperm-{name}", state.started_s)
+    return Model(name, state.started_s, llm.config.model.name, llm.facts.max_model_len, [permission])
 
 
 def _json(value: msgspec.Struct) -> Response:

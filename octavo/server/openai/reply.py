@@ -8,6 +8,17 @@ from msgspec import UNSET, UnsetType
 from octavo.protocol.outputs import RequestOutput
 
 
+class TimesOfRequest(msgspec.Struct):
+    """Milliseconds; None for what did not happen."""
+
+    time_to_first_token_ms: float | None = None
+    generation_time_ms: float | None = None
+    queue_time_ms: float | None = None
+    mean_itl_ms: float | None = None
+    tokens_per_second: float | None = None
+    speculative_decoding: dict[str, Any] | None = None
+
+
 class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
@@ -78,11 +89,14 @@ class ChatCompletion(msgspec.Struct):
     model: str
     choices: list[ChatChoice]
     usage: Usage
-    system_fingerprint: str
+    system_fingerprint: str | None
     object: str = "chat.completion"
     service_tier: str | None = None
     prompt_logprobs: PromptLogprobs | None = None
     prompt_token_ids: list[int] | None = None
+    prompt_text: str | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+    metrics: TimesOfRequest | UnsetType = UNSET
 
 
 class Delta(msgspec.Struct):
@@ -104,10 +118,12 @@ class ChatChunk(msgspec.Struct):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    system_fingerprint: str
+    system_fingerprint: str | None
     object: str = "chat.completion.chunk"
     usage: Usage | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
+    metrics: TimesOfRequest | UnsetType = UNSET
 
 
 class CompletionChoice(msgspec.Struct):
@@ -128,9 +144,10 @@ class Completion(msgspec.Struct):
     created: int
     model: str
     choices: list[CompletionChoice]
-    system_fingerprint: str
+    system_fingerprint: str | None
     object: str = "text_completion"
     usage: Usage | UnsetType | None = UNSET
+    metrics: TimesOfRequest | UnsetType = UNSET
 
 
 def usage_of(num_prompt: int, num_completion: int, num_cached: int | None) -> Usage:

@@ -1,6 +1,7 @@
 """Serving: what chat and completions share: the model's name, parameters of the engine, logprobs, errors in a stream."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -14,13 +15,29 @@ from octavo.logging import get_logger
 from octavo.protocol.outputs import Logprob, LogprobsOnePosition, RequestOutput
 from octavo.protocol.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from octavo.server.errors import CLIENT_LEFT, ErrorBody, UnknownModelError, info_of
-from octavo.server.openai.protocol import GenerationRequest
-from octavo.server.sse import DONE, event, left
+from octavo.server.openai.protocol import Body, GenerationRequest, StreamOptions
+from octavo.server.openai.reply import TimesOfRequest
+from octavo.server.sse import DONE, EventStream, event, left
 from octavo.server.state import ServerState, run_until
 
 logger = get_logger(__name__)
 
+IGNORED = "x-ignored-fields"
+MAX_NAMED = 20  # ignored fields that the header names
 _PARAMETERS = frozenset(SamplingParams.__struct_fields__)
+_NOT_FOR_BEAMS = (
+    "stop",
+    "stop_token_ids",
+    "min_tokens",
+    "logit_bias",
+    "bad_words",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_detection",
+    "prompt_logprobs",
+    "logprob_token_ids",
+)
+_HEADER_SAFE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 def model_name(state: ServerState, asked: str | None) -> str:
@@ -29,8 +46,15 @@ def model_name(state: ServerState, asked: str | None) -> str:
     if asked is None or asked == "":
         return names[0]
     if asked not in names:
+        if environment.skip_model_name_validation():
+            return names[0]
         raise UnknownModelError(f"The model `{asked}` does not exist.", f"this server has {', '.join(names)}")
     return asked
+
+
+def cap_max_tokens(asked: int | None, defaults: dict[str, Any]) -> int | None:
+    """max_tokens as asked for, and no more than the max_new_tokens of the model's generation config."""
+    return min((n for n in (asked, defaults.get("max_tokens")) if n is not None), default=None)
 
 
 def sampling_params(
@@ -51,7 +75,14 @@ def sampling_params(
 
 
 def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams:
-    """Parameters of use_beam_search: n is the width."""
+    """Parameters of use_beam_search: n is the width. Raises RequestError for a field that would change what a beam search finds."""
+    if max_tokens < 1:
+        raise RequestError(f"max_tokens must be at least 1, not {max_tokens}", parameter="max_tokens")
+    if not 1 <= request.n <= environment.max_num_sequences():
+        raise RequestError(f"n must be between 1 and {environment.max_num_sequences()}, not {request.n}", parameter="n")
+    for name in _NOT_FOR_BEAMS:
+        if getattr(request, name):
+            raise RequestError(f"a beam search takes no {name}", f"leave {name} or use_beam_search away", name)
     return BeamSearchParams(
         beam_width=request.n,
         max_tokens=max_tokens,
@@ -61,6 +92,44 @@ def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams
         include_stop_str_in_output=request.include_stop_str_in_output,
         skip_special_tokens=request.skip_special_tokens,
         allowed_token_ids=request.allowed_token_ids,
+    )
+
+
+def noted(response: Response, body: Body) -> Response:
+    """The answer with a header that names what of the request nothing read."""
+    if names := body.ignored:
+        logger.debug("ignored fields of a request: %s", names)
+        shown = [name for name in names if _HEADER_SAFE.fullmatch(name)][:MAX_NAMED]
+        response.headers[IGNORED] = ", ".join(shown + (["..."] if len(shown) < len(names) else []))
+    return response
+
+
+def usage_wishes(request: GenerationRequest, state: ServerState) -> tuple[bool, bool]:
+    """Whether a stream ends with its usage, and whether every chunk has it too."""
+    options = request.stream_options or StreamOptions()
+    is_told = options.include_usage or state.options.enable_force_include_usage
+    return is_told, is_told and options.continuous_usage_stats
+
+
+def stream_of(events: AsyncGenerator[bytes, None], streams: Sequence[RequestStream], state: ServerState) -> EventStream:
+    """The answer that is a stream of events."""
+    return EventStream(guarded(events), streams, state.options.sse_keep_alive_interval)
+
+
+def metrics_of(output: RequestOutput, num_prompts: int, num_tokens: int, state: ServerState) -> TimesOfRequest | None:
+    """What --enable-per-request-metrics tells. Of several answers none is told: their times cannot be told apart."""
+    times = output.metrics
+    if not state.options.enable_per_request_metrics or times is None or num_prompts > 1 or len(output.outputs) > 1:
+        return None
+    first, last = times.first_token_time, times.last_token_time
+    generation_s = last - first if first is not None and last is not None and last > first else None
+    queue_s = None if times.scheduled_time is None or times.queued_time is None else times.scheduled_time - times.queued_time
+    return TimesOfRequest(
+        time_to_first_token_ms=None if first is None else 1000 * (first - times.arrival_time),
+        generation_time_ms=None if generation_s is None else 1000 * generation_s,
+        queue_time_ms=None if queue_s is None else 1000 * queue_s,
+        mean_itl_ms=None if generation_s is None or num_tokens < 2 else 1000 * generation_s / (num_tokens - 1),
+        tokens_per_second=None if generation_s is None else num_tokens / generation_s,
     )
 
 

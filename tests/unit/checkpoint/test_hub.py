@@ -154,3 +154,26 @@ def test_with_a_token_the_remedies_change(endpoint: str, tmp_path: Path) -> None
     assert "log in as an account that was granted access" in gated[2]
     assert "HF_TOKEN" not in nowhere[2]
     assert "make a new one" in forbidden[2]
+
+
+TOKENIZERS = """
+import json, sys
+from octavo.checkpoint.hub import fetch_tokenizer
+from octavo.errors import OctavoError
+for repo, offline in (("org/good", False), ("org/good", True), ("org/gguf", False), ("org/gated", False), ("org/none", True)):
+    try:
+        print(json.dumps(sorted(file.name for file in fetch_tokenizer(repo, offline=offline).iterdir())))
+    except OctavoError as error:
+        print(json.dumps(error.fact))
+"""
+
+
+def test_a_tokenizer_comes_without_its_weights(endpoint: str, tmp_path: Path) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING", "OCTAVO_"))}
+    variables = {**kept, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    done = subprocess.run([sys.executable, "-c", TOKENIZERS], env=variables, capture_output=True, text=True, timeout=120, check=True)
+    online, offline, without, gated, unknown = map(json.loads, done.stdout.splitlines())
+    assert online == offline == ["tokenizer.json"]
+    assert "org/gguf has no tokenizer.json" in without
+    assert "org/gated is gated" in gated
+    assert "org/none has no tokenizer.json" in unknown

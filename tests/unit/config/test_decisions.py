@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from octavo.config import lengths, resolve
+from octavo.config import lengths, machine, resolve
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.machine import MachineFacts
-from octavo.config.options import Options
+from octavo.config.options import Options, check
 from octavo.errors import ConfigError, UnsupportedModelError
 from tests.configs import make_model_config
 
@@ -103,6 +103,7 @@ def test_refusals(options: dict[str, Any], match: str) -> None:
     typed, model = Options(**options), MODEL
 
     def decide() -> None:
+        check(typed)
         resolve.decide_scheduler(typed, model, "llm", [])
         resolve.decide_cache(typed, model, MACHINE, [])
         resolve.decide_device(typed, MACHINE, [])
@@ -119,8 +120,106 @@ def test_default_utilization_is_half_or_most_of_what_is_free(available: int, uti
 
 
 def test_quantization_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="'awq'"):
-        resolve.decide_quantization(Options(quantization="awq"), {})
-    with pytest.raises(ConfigError, match="quantization_config asks for 'fp8'"):
-        resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "fp8"}})
+    with pytest.raises(ConfigError, match="--quantization asks for 'int3'"):
+        resolve.decide_quantization(Options(quantization="int3"), {})
+    with pytest.raises(ConfigError, match="quantization_config asks for 'quark'"):
+        resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "quark"}})
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored", "model_type", "scheme"),
+    [
+        (None, "compressed-tensors", "llama", "compressed_tensors"),
+        ("gptq_marlin", "gptq", "llama", "gptq"),
+        ("modelopt_fp4", "modelopt", "llama", "modelopt"),
+        ("gpt_oss_mxfp4", "mxfp4", "gpt_oss", "mxfp4"),
+        (None, "fp8", "deepseek_v4", "deepseek_v4_fp8"),
+        (None, "fp8", "deepseek_v3", "fp8"),
+        ("nvfp4", None, "llama", "nvfp4"),
+    ],
+)
+def test_quantization_is_what_the_checkpoint_says_by_the_names_that_users_type(
+    typed: str | None, stored: str | None, model_type: str, scheme: str
+) -> None:
+    config = {"model_type": model_type} | ({"quantization_config": {"quant_method": stored}} if stored else {})
+    assert resolve.decide_quantization(Options(quantization=typed), config) == scheme
     assert resolve.decide_quantization(Options(), {}) is None
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("balanced", (128, 2048)), ("interactivity", (128, 2048)), ("throughput", (256, 4096))])
+def test_the_performance_mode_doubles_the_defaults(mode: str, expected: tuple[int, int]) -> None:
+    reasons: list[str] = []
+    decided = resolve.decide_scheduler(Options(performance_mode=mode), MODEL, "server", reasons)
+    assert (decided.max_num_seqs, decided.max_num_batched_tokens) == expected
+    assert any(mode in reason for reason in reasons) is (mode != "balanced")
+    typed = resolve.decide_scheduler(Options(performance_mode=mode, max_num_seqs=7, max_num_batched_tokens=70), MODEL, "server", [])
+    assert (typed.max_num_seqs, typed.max_num_batched_tokens) == (7, 70)
+
+
+def test_what_runs_is_no_more_than_the_worker_holds() -> None:
+    decided = resolve.decide_scheduler(Options(max_num_seqs=8), MODEL, "llm", [])
+    assert (decided.max_num_active_seqs, decided.max_num_scheduled_tokens) == (8, decided.max_num_batched_tokens)
+    decided = resolve.decide_scheduler(Options(max_num_seqs=8, max_num_active_seqs=3, max_num_scheduled_tokens=99), MODEL, "llm", [])
+    assert (decided.max_num_active_seqs, decided.max_num_scheduled_tokens) == (3, 99)
+    for options, said in (({"max_num_active_seqs": 9}, "max_num_seqs"), ({"max_num_scheduled_tokens": 0}, "max_num_batched_tokens")):
+        with pytest.raises(ConfigError, match=said):
+            resolve.decide_scheduler(Options(max_num_seqs=8, **options), MODEL, "llm", [])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dtype": "bfloat61"}, "did you mean bfloat16"),
+        ({"kv_cache_dtype": "turboquant_k8v4"}, "awaits rotated and mixed caches"),
+        ({"attention_backend": "flashinfer"}, "awaits GPUs; on a CPU there are CPU_ATTN and TORCH_SDPA"),
+        ({"attention_backend": "XFORMERS"}, "vLLM has removed it too"),
+        ({"attention_config": {"backend": "FLASH_ATTN"}}, "backend: awaits GPUs"),
+        ({"attention_config": {"flash_attn_version": 3}}, "flash_attn_version: awaits GPUs"),
+        ({"attention_config": {"bakend": "CPU_ATTN"}}, "did you mean backend"),
+        ({"load_format": "pt"}, "opens no pickles"),
+        ({"quantization": "quark"}, "awaits this number format"),
+        ({"runner": "pooling"}, "awaits embeddings"),
+        ({"tensor_parallel_size": 2}, "awaits tensor parallelism"),
+        ({"device": "cuda"}, "awaits GPUs"),
+        ({"model_impl": "transformers"}, "awaits models that transformers computes"),
+    ],
+)
+def test_values_are_refused_by_name(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(Options(**options))
+    assert said in str(caught.value)
+
+
+def test_an_attention_config_is_its_flags() -> None:
+    assert resolve.spread(Options(attention_config={"backend": "TORCH_SDPA"})).attention_backend == "TORCH_SDPA"
+    assert resolve.spread(Options(attention_config={"backend": "auto"})).attention_backend is None
+    both = Options(attention_config={"backend": "TORCH_SDPA"}, attention_backend="CPU_ATTN")
+    assert resolve.spread(both).attention_backend == "CPU_ATTN"
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("stored", "over", "expected"),
+    [
+        ({"rope_scaling": None}, {"rope_scaling": YARN}, YARN),
+        ({"rope_scaling": {"rope_type": "llama3", "low_freq_factor": 1}}, {"rope_scaling": YARN}, YARN),
+        ({"rope_scaling": {"rope_type": "llama3", "low_freq_factor": 1}}, {"rope_parameters": YARN}, YARN),
+        ({"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}, {"rope_scaling": YARN}, YARN | {"rope_theta": 5e5}),
+        ({"rope_parameters": {"rope_theta": 5e5}}, {"rope_parameters": YARN | {"rope_theta": 1.0}}, YARN | {"rope_theta": 1.0}),
+    ],
+)
+def test_a_named_way_of_rotating_replaces_the_stored_one(stored: dict[str, Any], over: dict[str, Any], expected: dict[str, Any]) -> None:
+    result = resolve.override({"a": {"b": 1}, **stored}, {"a": {"c": 2}, **over})
+    assert result == {"a": {"b": 1, "c": 2}, "rope_parameters": expected}
+    assert resolve.override({"rope_parameters": {"factor": 2.0}}, {"rope_parameters": {"factor": 4.0}}) == {
+        "rope_parameters": {"factor": 4.0}
+    }
+
+
+def test_cores_are_named_as_ranges() -> None:
+    assert machine.parse_cores("0-2, 6,1") == [0, 1, 2, 6]
+    for wrong in ("", "a", "3-1", "1-", "-1", "99999"):
+        with pytest.raises(ConfigError, match="names no cores"):
+            machine.parse_cores(wrong)

@@ -8,7 +8,7 @@ from octavo.device.cpu import create
 
 def test_the_cpu_has_threads_memory_and_number_formats() -> None:
     before = torch.get_num_threads()
-    cpu = create(DeviceConfig(device="cpu", threads=2, attention_backend=None, op_implementations="fast"))
+    cpu = create(DeviceConfig(device="cpu", threads=2, cores=None, attention_backend=None, op_implementations="fast"))
     try:
         assert torch.get_num_threads() == 2
         assert cpu.kind == "cpu"

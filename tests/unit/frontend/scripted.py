@@ -125,7 +125,9 @@ class ScriptedEngine:
         is_first = not each.made
         output = EngineOutput(request.request_id)
         end = self.tokenizer.eos_token_id
-        for _ in range(self.per_step):
+        if sampling.max_tokens == 0:
+            output.finish_reason = FinishReason.LENGTH
+        for _ in range(self.per_step if sampling.max_tokens else 0):
             token = each.script[len(each.made)] if len(each.made) < len(each.script) else end
             each.made.append(token)
             output.token_ids.append(token)
@@ -153,6 +155,7 @@ class ScriptedEngine:
     def logprobs(self, tokens: Sequence[int], count: int) -> LogprobColumns:
         """The token itself at -0.5 and rank 1, then its neighbours in the vocabulary at -1.5, -2.5, ..."""
         counts, ids, values = [], [], []
+        count = len(self.tokenizer) if count == -1 else count
         for token in tokens:
             entries = [token, *([token] if count else []), *((token + k) % len(self.tokenizer) for k in range(1, count))]
             counts.append(len(entries))

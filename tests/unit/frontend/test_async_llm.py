@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 import itertools
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from octavo.errors import EngineDeadError, GenerationError, OverloadedError, RequestError
+from octavo.frontend import async_llm
 from octavo.frontend.async_llm import AsyncLLM
+from octavo.frontend.inputs import EncodedPrompt
 from octavo.protocol.outputs import RequestOutput
 from octavo.protocol.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from octavo.text.tokenizer import Tokenizer
@@ -176,8 +179,32 @@ async def test_a_full_queue_refuses_and_counts(tokenizer: Tokenizer) -> None:
         for stream in streams:
             await stream.aclose()
         assert llm.metrics is not None
-        found = {m.name: m.value for m in llm.metrics.snapshot()}
-        assert found["vllm:admission_rejections"] == 1
+        assert rejections(llm) == {"max_num_queued_reqs": 1, "max_num_queued_tokens": 0}
+
+
+async def test_prompt_tokens_that_wait_fill_the_queue_until_their_turn_comes(tokenizer: Tokenizer) -> None:
+    async with running(tokenizer, "a" * 50, max_num_queued_tokens=10) as (llm, client):
+        client.gate.clear()
+        long = await llm.add_request("1", [65] * 40, SamplingParams())  # nothing waits: even a longer one than the queue is let in
+        with pytest.raises(OverloadedError, match="40 prompt tokens"):
+            await llm.add_request("2", [65], SamplingParams())
+        client.allow(1)
+        await anext(long)
+        streams = [long, await llm.add_request("3", [65] * 3, SamplingParams(n=3, seed=1))]
+        with pytest.raises(OverloadedError, match="9 prompt tokens"):
+            await llm.add_request("4", [65, 65], SamplingParams())
+        streams.append(await llm.add_request("5", [65], SamplingParams()))
+        for stream in streams:
+            await stream.aclose()
+        streams = [await llm.add_request("6", [65] * 5, SamplingParams()) for _ in range(2)]
+        for stream in streams:
+            await stream.aclose()
+        assert rejections(llm) == {"max_num_queued_reqs": 0, "max_num_queued_tokens": 2}
+
+
+def rejections(llm: AsyncLLM) -> dict[str, float | None]:
+    assert llm.metrics is not None
+    return {m.labels["reason"]: m.value for m in llm.metrics.snapshot() if m.name.endswith("admission_rejections")}
 
 
 async def test_a_wrong_request_is_refused_before_anything(tokenizer: Tokenizer) -> None:
@@ -186,6 +213,8 @@ async def test_a_wrong_request_is_refused_before_anything(tokenizer: Tokenizer) 
             await collect(llm, [10**6])
         with pytest.raises(RequestError, match="priority"):
             await llm.add_request("r", "x", SamplingParams(), priority=3)
+        with pytest.raises(RequestError, match="64 bits"):
+            await llm.add_request("r", "x", SamplingParams(), priority=2**63)
         assert client.engine.added == []
         assert llm.num_unfinished == 0
 
@@ -208,3 +237,21 @@ async def test_beam_search_on_the_scripted_engine(tokenizer: Tokenizer) -> None:
     assert [o.finish_reason for o in output.outputs] == ["length"] * 2
     assert output.outputs[0].cumulative_logprob == pytest.approx(-1.5)
     assert all(r.sampling is not None and r.sampling.logprobs == 4 for r in client.engine.added)
+
+
+@pytest.mark.parametrize("brought", [{"chat_template": "x"}, {"variables": {"a": 1}}])
+async def test_what_a_request_brings_to_a_template_runs_beside_the_loop(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, brought: dict[str, Any]
+) -> None:
+    loop_goes_on = threading.Event()
+
+    def render(*_: Any, **__: Any) -> EncodedPrompt:
+        assert loop_goes_on.wait(5), "the loop waits for the template"
+        return EncodedPrompt([65])
+
+    monkeypatch.setattr(async_llm, "render_chat", render)
+    async with running(tokenizer, "ok") as (llm, _):
+        rendering = asyncio.ensure_future(llm.encode_chat([{"role": "user", "content": "hi"}], **brought))
+        await asyncio.sleep(0)
+        loop_goes_on.set()
+        assert (await rendering).token_ids == [65]

@@ -49,6 +49,15 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_sequence(seed: int) -> None:
     assert len({tuple(tokens) for tokens, _ in found}) == len(found)
 
 
+@pytest.mark.parametrize("penalty", [1200.0, 1e308, -1200.0, -1e308])
+def test_a_penalty_beyond_all_floats_is_only_large(penalty: float) -> None:
+    """Powers of it overflow, or vanish and cannot be divided by."""
+    params = BeamSearchParams(beam_width=2, max_tokens=6, length_penalty=penalty)
+    found = search(table(6, 1), params, [5], 6)
+    assert len(found) == 2
+    assert all(math.isfinite(score) for _, score in found)
+
+
 def test_end_tokens_are_shown_only_when_asked_for() -> None:
     rows = table(6, 1)
     for last in rows:

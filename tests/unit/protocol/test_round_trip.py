@@ -25,7 +25,15 @@ STRUCTS = [
 ]
 
 # values that the checks of SamplingParams and others ask for
-VALID: dict[str, Any] = {"temperature": 0.5, "top_p": 0.5, "min_p": 0.5, "n": 2, "min_tokens": 1, "kind": "full"}
+VALID: dict[str, Any] = {
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "min_p": 0.5,
+    "n": 2,
+    "min_tokens": 1,
+    "kind": "full",
+    "truncation_side": "right",
+}
 
 
 def filled(kind: Any, name: str = "") -> Any:

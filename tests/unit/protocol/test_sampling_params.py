@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from octavo import SamplingParams
@@ -38,6 +39,8 @@ def test_spellings() -> None:
     ("field", "value"),
     [
         ("n", 0),
+        ("repetition_penalty", 1e-320),
+        ("repetition_penalty", 1e308),
         ("n", 1.5),
         ("n", 10**6),
         ("presence_penalty", 2.1),
@@ -53,7 +56,12 @@ def test_spellings() -> None:
         ("top_k", 1.5),
         ("min_p", 1.1),
         ("seed", 2**64),
-        ("max_tokens", 0),
+        ("max_tokens", -1),
+        ("top_k", 2**63),
+        ("min_tokens", 2**63),
+        ("max_tokens", 2**64),
+        ("repetition_penalty", 10**400),
+        ("stream_interval", 2**63),
         ("min_tokens", -1),
         ("min_tokens", 17),
         ("logprobs", -2),
@@ -109,3 +117,22 @@ def test_copy_is_independent() -> None:
     assert isinstance(copy.stop, list)
     copy.stop.append("b")
     assert params.stop == ["a"]
+
+
+INTEGERS = ("n", "top_k", "min_tokens", "max_tokens", "logprobs", "prompt_logprobs", "truncate_prompt_tokens", "stream_interval", "seed")
+
+
+@pytest.mark.parametrize("value", [2**64, 10**40, -(2**63) - 1])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_numbers_that_no_message_holds_are_refused(name: str, value: int) -> None:
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(**{name: value})  # type: ignore[arg-type]
+    assert caught.value.parameter == name
+    if name not in ("n", "min_tokens"):
+        assert msgspec.msgpack.encode(SamplingParams(**{name: 2**63 - 1}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["max_pattern_size", "min_pattern_size", "min_count"])
+def test_sizes_of_patterns_fit_a_message(name: str) -> None:
+    with pytest.raises(RequestError, match="64 bits"):
+        RepetitionDetectionParams(**{name: 2**63})

@@ -135,3 +135,12 @@ def test_the_whole_prompt_must_fit_to_be_admitted(reserve: bool, admitted: list[
     plan = scheduler.plan()
     assert plan is not None
     assert [new.request_id for new in plan.new_rows] == admitted
+
+
+def test_an_adaptive_cap_is_a_fair_share_of_the_budget() -> None:
+    present = [2]
+    limit, one = LongPrefill(8, lambda: present[0], 100), waiting(prompt=400)
+    for count, granted in ((2, 50), (5, 20), (50, 8), (1, 400)):
+        present[0] = count
+        limit.start_step()
+        assert limit.grant(one, BEGINNING, 400) == granted

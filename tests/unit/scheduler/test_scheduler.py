@@ -90,7 +90,92 @@ def test_running_requests_come_first_in_order_of_priority_and_arrival() -> None:
     plan = scheduler.plan()
     assert plan is not None
     assert [r.id for r in scheduler.running] == ["last", "urgent", "early", "late"]
-    assert unpack(plan.counts).tolist() == [1, 1, 1, 2]
+    assert unpack(plan.counts).tolist() == [2, 1, 1, 1]
+    scheduler.update(result(plan))
+    scheduler.add(request("equal", [50, 51], arrival_s=0.5, priority=1))
+    plan = scheduler.plan()
+    assert plan is not None
+    assert [new.request_id for new in plan.new_rows] == ["equal"]
+    assert unpack(plan.counts).tolist() == [1, 1, 1, 1, 2]  # of the same priority who runs goes before who waits
+
+
+def test_higher_priority_takes_the_row_of_the_last_of_the_lower() -> None:
+    scheduler = make(policy="priority", max_num_seqs=2)
+    scheduler.add(request("a", [1, 2], arrival_s=0.0, priority=5))
+    scheduler.add(request("b", [3, 4], arrival_s=1.0, priority=5))
+    turn(scheduler)
+    scheduler.add(request("c", [5, 6], arrival_s=2.0, priority=5))
+    scheduler.add(request("urgent", [7, 8], arrival_s=3.0, priority=1))
+    plan = scheduler.plan()
+    assert plan is not None
+    assert [new.request_id for new in plan.new_rows] == ["urgent"]
+    assert unpack(plan.ended_rows).tolist() == [plan.new_rows[0].row]
+    assert [r.id for r in scheduler.running] == ["urgent", "a"]
+    scheduler.update(result(plan))
+    scheduler.abort("urgent")
+    plan = scheduler.plan()
+    assert plan is not None
+    assert [new.request_id for new in plan.new_rows] == ["b"]  # before c, which came later
+    assert scheduler.take_stats().num_preemptions == 1
+
+
+def test_nobody_is_preempted_for_a_request_that_would_not_fit_even_so() -> None:
+    scheduler = make(policy="priority", num_blocks=12, max_num_seqs=4, max_model_len=40)  # 11 blocks of 4 tokens
+    scheduler.add(request("high", [1] * 20, arrival_s=0.0, priority=0, max_tokens=12))  # 5
+    scheduler.add(request("low", [2] * 8, arrival_s=1.0, priority=9, max_tokens=8))  # 2
+    scheduler.add(request("last", [3] * 8, arrival_s=1.5, priority=9, max_tokens=8))  # 2
+    turn(scheduler)
+    scheduler.add(request("large", [4] * 28, arrival_s=2.0, priority=1, max_tokens=4))  # 7
+    scheduler.add(request("small", [5] * 8, arrival_s=3.0, priority=1, max_tokens=4))  # 2
+    plan = scheduler.plan()
+    assert plan is not None
+    assert [new.request_id for new in plan.new_rows] == ["small"]
+    assert [r.id for r in scheduler.running] == ["high", "small", "low"]  # one of the lower was enough
+    scheduler.update(result(plan))
+    scheduler.abort("high")
+    scheduler.abort("small")
+    plan = scheduler.plan()
+    assert plan is not None
+    assert [new.request_id for new in plan.new_rows] == ["large"]
+    assert [r.id for r in scheduler.running] == ["large", "low"]
+
+
+def test_small_requests_overtake_a_large_one_a_few_times() -> None:
+    scheduler = make(num_blocks=11, max_num_seqs=8, max_model_len=40)
+    scheduler.add(request("a", [1] * 20, arrival_s=0.0, max_tokens=20))
+    turn(scheduler)
+    scheduler.add(request("large", [2] * 28, arrival_s=1.0, max_tokens=4))
+    overtakers = 0
+    for number in range(100):
+        scheduler.add(request(f"s{number}", [3, number], arrival_s=2.0 + number, max_tokens=1))
+        overtakers += len(turn(scheduler)) - 1
+        if overtakers == scheduler.most_overtaken:
+            break
+        assert overtakers == number + 1
+    scheduler.add(request("late", [4], arrival_s=200.0, max_tokens=1))
+    plan = scheduler.plan()
+    assert plan is not None
+    assert not plan.new_rows
+    scheduler.update(result(plan))
+    scheduler.abort("a")
+    plan = scheduler.plan()
+    assert plan is not None
+    assert [new.request_id for new in plan.new_rows] == ["large", "late"]
+
+
+def test_a_preempted_request_is_not_overtaken() -> None:
+    scheduler = make(num_blocks=7, max_num_seqs=4)
+    scheduler.add(request("a", [1] * 8, arrival_s=0.0, max_tokens=12))
+    scheduler.add(request("b", [2] * 12, arrival_s=1.0, max_tokens=8))
+    turn(scheduler)
+    turn(scheduler)  # b needs a block and gives its own back
+    assert [r.id for r in scheduler.running] == ["a"]
+    scheduler.add(request("c", [3], arrival_s=2.0, max_tokens=1))
+    for _ in range(3):
+        plan = scheduler.plan()
+        assert plan is not None
+        assert "c" not in [new.request_id for new in plan.new_rows]
+        scheduler.update(result(plan))
 
 
 def test_preemption_takes_the_last_and_brings_it_back_first() -> None:
@@ -344,6 +429,23 @@ def test_logprobs_are_cut_by_row_and_prompt_logprobs_told_once() -> None:
     assert [(position, unpack(c.ids).tolist()) for position, c in outputs[0].prompt_logprobs] == [(5, [6])]
     assert outputs[0].logprobs is not None
     assert unpack(outputs[0].logprobs.ids).tolist() == [9]
+
+
+def test_a_prompt_that_is_only_scored_may_fill_the_context_and_is_not_sampled() -> None:
+    scheduler = make(num_blocks=9, max_model_len=32, max_num_batched_tokens=31)
+    scheduler.add(request("a", 32, prompt_logprobs=0, max_tokens=0))
+    first = scheduler.plan()
+    assert first is not None
+    assert scheduler.plan() is not None  # its last token, before the first result is here
+    assert scheduler.plan() is None
+    assert not any(unpack(step.plan([]).samples).any() for step in scheduler._outstanding)
+    row, epoch = first.new_rows[0].row, first.new_rows[0].epoch
+    outputs = scheduler.update(result(first, prompt_logprobs=[PromptLogprobChunk(row, epoch, 1, columns(list(range(2, 33))))]))
+    assert [output.finish_reason for output in outputs] == [None]
+    (last,) = scheduler.update(result(scheduler._outstanding[0].plan([])))
+    assert (last.token_ids, last.finish_reason) == ([], FinishReason.LENGTH)
+    assert not scheduler.has_work
+    assert scheduler.cache.pool.usage == 0
 
 
 def columns(ids: list[int]) -> LogprobColumns:

@@ -50,20 +50,26 @@ def test_any_cut_gives_the_same_end(stops: list[str], pieces: list[str], include
     stops=st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3), pieces=st.lists(st.text("abc", max_size=3), max_size=8)
 )
 def test_the_least_is_held_back(stops: list[str], pieces: list[str]) -> None:
-    stopper, sent, seen = StopStrings(stops), "", ""
+    stopper, sent, seen, borders = StopStrings(stops), "", "", [0]
     for piece in pieces:
         sent, seen = sent + stopper.add(piece), seen + piece
         if stopper.match:
             return
-        held = max((n for stop in stops for n in range(1, len(stop)) if seen.endswith(stop[:n])), default=0)
-        assert len(seen) - len(sent) == held
+        begun = max((n for stop in stops for n in range(1, len(stop)) if seen.endswith(stop[:n])), default=0)
+        assert len(sent) == (max(b for b in borders if b <= len(seen) - begun) if begun else len(seen))
+        borders.append(len(seen))
 
 
 def test_a_stop_across_tokens_is_not_sent_in_part() -> None:
     text, sent, match = run(["DEFGHIJ"], ["ABCD", "EFG", "HIJK"])
-    assert sent == ["ABC", "", ""]
+    assert sent == ["", "", "ABC"]
     assert text == "ABC"
     assert match == StopMatch("DEFGHIJ", 3, 3)
+
+
+def test_a_token_is_sent_whole_or_not_at_all() -> None:
+    _, sent, _ = run(["k>x"], ["ab", "<think>", "y", "<think>", "xy"])
+    assert sent == ["ab", "", "<think>y", "", "<thin"]
 
 
 def test_a_long_stop_delays_nothing() -> None:
@@ -94,7 +100,7 @@ def test_min_tokens_lets_a_stop_straddle_it() -> None:
     assert run(["<end>"], ["x<en", "d>y"], min_tokens=2)[0] == "x"
     assert run(["ab"], ["ab", "ab", "c"], min_tokens=2) == ("ab", ["ab", ""], StopMatch("ab", 2, 2))
     assert run(["ab"], ["ab", "c"], min_tokens=2) == ("abc", ["ab", "c", ""], None)
-    assert run(["aba"], ["aba", "ba"], min_tokens=2) == ("ab", ["ab", ""], StopMatch("aba", 2, 2))
+    assert run(["aba"], ["aba", "ba"], min_tokens=2) == ("ab", ["", "ab"], StopMatch("aba", 2, 2))
 
 
 def test_a_stop_that_the_flush_completes() -> None:
