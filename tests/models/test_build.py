@@ -114,8 +114,8 @@ def test_pieces_make_up_the_model() -> None:
 
 def test_an_unsupported_scheme_and_several_ranks_are_refused() -> None:
     config = dummy(SMALL)
-    with pytest.raises(UnsupportedModelError, match="quantization 'awq' is not supported"):
-        build_meta(msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, quantization="awq")))
+    with pytest.raises(UnsupportedModelError, match="quantization 'quark' is not supported"):
+        build_meta(msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, quantization="quark")))
     with pytest.raises(ConfigError, match="tensor parallel size 2"):
         build_meta(msgspec.structs.replace(config, parallel=msgspec.structs.replace(config.parallel, tensor_parallel_size=2)))
 

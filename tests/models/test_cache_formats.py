@@ -12,6 +12,8 @@ from transformers.masking_utils import eager_mask
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from octavo.config.cache_formats import FORMATS, CacheFormat
+from octavo.config.options import Options
+from octavo.config.resolve import resolve
 from octavo.errors import CheckpointError
 from octavo.kvcache.plan import plan_cache
 from octavo.kvcache.specs import LayerState
@@ -156,9 +158,20 @@ def test_a_scale_for_each_head_is_refused(tmp_path: Path) -> None:
         Driver(config_for(scaled(tmp_path, NAMES[0], 0.5, 0.5, shape=(2,)), cache_dtype="fp8_e4m3"))
 
 
-def test_a_config_with_a_scheme_of_the_cache_loads(tmp_path: Path) -> None:
-    """compressed-tensors puts it beside its weights' scheme."""
+def test_a_checkpoint_with_a_scheme_of_the_cache_is_served_in_it(tmp_path: Path) -> None:
+    """compressed-tensors puts it beside its weights' scheme; nothing has to be typed."""
     folder = scaled(tmp_path, NAMES[0], 0.25, 0.75)
-    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
-    driver = Driver(config_for(folder, cache_dtype="nvfp4"))
+    stored = json.loads((folder / "config.json").read_text())
+    settings = {
+        "quant_method": "compressed-tensors",
+        "format": "dense",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": None}},
+        "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False},
+    }
+    (folder / "config.json").write_text(json.dumps(stored | {"quantization_config": settings}))
+    config = resolve(Options(model=str(folder), dtype="float32", skip_tokenizer_init=True))
+    assert config.cache.dtype == "fp8_e4m3"
+    driver = Driver(config)
+    assert [spec.bytes_per_token for spec in driver.specs] == [2 * 2 * 16]
+    assert driver.model.attention_layers()["model.layers.0.self_attn"].scales.tolist() == [0.25, 0.75]
     assert driver.step([(driver.sequence(), TOKENS)])[0].isfinite().all()
