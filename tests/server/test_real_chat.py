@@ -1,7 +1,6 @@
-"""`octavo chat` against a real server: one question, a conversation through a pipe, an interrupted answer."""
+"""`octavo chat -q` against a real server, and servers that break off; test_talking has the conversations."""
 
 import os
-import signal
 import socket
 import subprocess
 import threading
@@ -37,43 +36,11 @@ def test_one_question(real_server: RealServer) -> None:
     assert (code, out, errors) == (0, TEXTS["t"] + "\n", "")
 
 
-def test_a_conversation_until_ctrl_d(real_server: RealServer) -> None:
-    code, out, errors = Conversation(real_server.url, "--system-prompt", "be brief").end("say p\n\nsay x\n")
-    assert code == 0
-    assert out == f"> {TEXTS['p']}\n> > {TEXTS['x']}\n> "
-    assert errors.startswith(f"scripted at {real_server.url}/v1.")
-    assert "Traceback" not in errors
-
-
-def test_ctrl_c_stops_the_answer_and_not_the_conversation(real_server: RealServer) -> None:
-    chat = Conversation(real_server.url)
-    assert chat.process.stdin is not None
-    assert chat.process.stdout is not None
-    chat.process.stdin.write("say o\n")
-    chat.process.stdin.flush()
-    assert chat.process.stdout.read(30).startswith(">  tick tock tack")
-    chat.process.send_signal(signal.SIGINT)
-    code, out, errors = chat.end("say p\n")
-    assert code == 0
-    assert out.endswith(f"\n> {TEXTS['p']}\n> ")
-    assert "[stopped]" in errors
-    assert "Traceback" not in errors
-    real_server.wait_idle()
-
-
 def test_a_refusal_is_told_and_ends_a_single_question(real_server: RealServer) -> None:
     code, out, errors = Conversation(real_server.url, "--model-name", "unknown", "-q", "say p").end()
     assert (code, out) == (1, "")
     assert "404" in errors
     assert "unknown" in errors
-    assert "Traceback" not in errors
-
-
-def test_a_refusal_does_not_end_a_conversation(real_server: RealServer) -> None:
-    code, out, errors = Conversation(real_server.url).end("x" * 20_000 + "\nsay p\n")
-    assert code == 0
-    assert out.endswith(f"> {TEXTS['p']}\n> ")
-    assert "context" in errors
     assert "Traceback" not in errors
 
 
