@@ -53,7 +53,8 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_utilization: float
     memory_bytes: int | None  # --kv-cache-memory-bytes
     num_blocks_override: int | None
-    dtype: str  # resolved from auto
+    dtype: str  # resolved from auto; a name in octavo/config/cache_formats.py
+    skipped_layers: list[str]  # numbers of layers, or "sliding_window": they keep the model's own numbers
     prefix_caching: bool
     hash_algorithm: str
 

@@ -10,7 +10,7 @@ from octavo.checkpoint import catalog
 from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
-from octavo.config import awaited, variables
+from octavo.config import awaited, cache_formats, variables
 from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
@@ -292,11 +292,9 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
     block_size = options.block_size or CPU_BLOCK_SIZE
     if options.block_size is not None and options.block_size < 1:
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
-    if options.kv_cache_dtype not in ("auto", model.dtype):
-        raise ConfigError(
-            f"kv_cache_dtype {options.kv_cache_dtype} differs from the model's {model.dtype}",
-            "leave it at auto, or set --dtype to the same",
-        )
+    quantization = model.hf_config.get("quantization_config") or {}
+    kept = cache_formats.decide(options.kv_cache_dtype, model.dtype, quantization, reasons)
+    cache_formats.check_skipped(options.kv_cache_dtype_skip_layers, model.hf_config.get("num_hidden_layers"))
     memory_bytes = options.kv_cache_memory_bytes
     if memory_bytes is None and (space := environment.cpu_kvcache_space_gib()) > 0:
         memory_bytes = int(space * 2**30)
@@ -310,7 +308,8 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
         memory_utilization=utilization,
         memory_bytes=memory_bytes,
         num_blocks_override=options.num_gpu_blocks_override,
-        dtype=model.dtype,
+        dtype=kept.name,
+        skipped_layers=list(options.kv_cache_dtype_skip_layers),
         prefix_caching=options.enable_prefix_caching is not False,
         hash_algorithm=options.prefix_caching_hash_algo,
     )

@@ -14,6 +14,7 @@ from torch import nn
 
 from octavo import plugins
 from octavo.checkpoint import index as checkpoint_index
+from octavo.config.cache_formats import format_of_layer
 from octavo.config.config import Config
 from octavo.config.schema import check_model_type
 from octavo.device.device import Device
@@ -48,11 +49,6 @@ def model_dtype(config: Config) -> torch.dtype:
     return dtype
 
 
-def cache_dtype(config: Config) -> torch.dtype:
-    """The number format of the cache; "auto" is the model's own."""
-    return model_dtype(config) if config.cache.dtype == "auto" else getattr(torch, config.cache.dtype)
-
-
 def bare(config: Config, group: Group | None = None) -> CausalLM:
     """The model on the meta device, cut for one rank, with parameters as the checkpoint stores them.
 
@@ -67,6 +63,9 @@ def bare(config: Config, group: Group | None = None) -> CausalLM:
         model: CausalLM = module.Model(parsed)
     shard(model, group or _group(config))
     quantize(model, _scheme(config, model), torch.device("meta"))
+    for name, layer in model.attention_layers().items():
+        number = next(int(part) for part in name.split(".") if part.isdecimal())
+        layer.keep_in(format_of_layer(config.cache.dtype, config.model.dtype, config.cache.skipped_layers, number, layer.window > 0))
     return model
 
 
@@ -169,7 +168,6 @@ def _choices(config: Config, device_kind: str, dry: bool) -> Choices:
         mode=config.device.op_implementations,
         attention_backend=config.device.attention_backend,
         block_size=config.cache.block_size,
-        cache_dtype=cache_dtype(config),
         dry=dry,
     )
 

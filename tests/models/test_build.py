@@ -100,7 +100,7 @@ def test_choices_are_counted_with_reasons() -> None:
 def test_attention_layers_tell_what_they_keep() -> None:
     layers = build_meta(dummy(GEMMA, dtype="bfloat16")).model.attention_layers()
     assert list(layers) == ["model.layers.0.self_attn", "model.layers.1.self_attn", "model.layers.2.self_attn"]
-    specs = [layer.spec(torch.bfloat16) for layer in layers.values()]
+    specs = [layer.spec() for layer in layers.values()]
     assert [(spec.kind, spec.window, spec.bytes_per_token) for spec in specs] == [("sliding", 16, 64), ("full", 0, 64), ("sliding", 16, 64)]
 
 

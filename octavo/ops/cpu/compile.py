@@ -33,7 +33,7 @@ BODY = types.void(types.int64, types.int64, types.intp)  # (begin, end, argument
 inner = njit(nogil=True, error_model="numpy", boundscheck=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 _SOURCES = Path(__file__).parent
-_TABLES = [_SOURCES.parent / name for name in ("gguf_blocks.py", "weights.py")]  # whose numbers are compiled into kernels
+_TABLES = [_SOURCES.parent / name for name in ("cache_codes.py", "gguf_blocks.py", "weights.py")]  # whose numbers are compiled into kernels
 _MAGIC = b"octavo kernel 1\n"
 _EXTERNAL = re.compile(r'^declare [^@]*@"?(?!llvm\.)([^"( ]+)|^@"?([^" ]+)"? = external ', re.MULTILINE)
 _engines: list[Any] = []  # machine code lives as long as its engine

@@ -170,7 +170,7 @@ def test_what_runs_is_no_more_than_the_worker_holds() -> None:
     ("options", "said"),
     [
         ({"dtype": "bfloat61"}, "did you mean bfloat16"),
-        ({"kv_cache_dtype": "fp8"}, "awaits caches of 8 and 4 bits"),
+        ({"kv_cache_dtype": "turboquant_k8v4"}, "awaits rotated and mixed caches"),
         ({"attention_backend": "flashinfer"}, "awaits GPUs; on a CPU there are CPU_ATTN and TORCH_SDPA"),
         ({"attention_backend": "XFORMERS"}, "vLLM has removed it too"),
         ({"attention_config": {"backend": "FLASH_ATTN"}}, "backend: awaits GPUs"),
