@@ -4,17 +4,16 @@ octavo/ops/linear.py states the arithmetic. Each part of a fused layer keeps the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from octavo.errors import CheckpointError, ConfigError
+from octavo.errors import ConfigError
 from octavo.ops.linear import INT8, INT8_GROUP, Activation
 from octavo.ops.weights import Coded, Layout, Tensors, scale_values
 from octavo.quant import eight_bit
 from octavo.quant.format import Axis, Field, Filled
-from octavo.quant.scales import check_scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +27,10 @@ class Format:
     @property
     def fields(self) -> tuple[Field, ...]:
         stored = self.weight.fields
-        if self.activation != "int8_static" or any(field.name == self.input_scale for field in stored):
+        if self.activation != "int8_static":
             return stored
-        return (*stored, Field(self.input_scale, (Axis(None),), torch.float32))
+        own = next((field for field in stored if field.name == self.input_scale), Field(self.input_scale, (Axis(None),), torch.float32))
+        return (*(field for field in stored if field.name != self.input_scale), replace(own, must_be="positive"))
 
     @property
     def can_join(self) -> bool:
@@ -43,14 +43,7 @@ class Format:
         tensors = (codes, scale_values(layout.scale, scales).contiguous())
         if self.activation != "int8_static":
             return INT8, tensors
-        scale = filled.tensors[self.input_scale].reshape(-1)
-        check_scales(filled.path, scale)
-        if not scale.is_meta and not bool((scale > 0).all()):
-            raise CheckpointError(
-                f"{filled.path}.{self.input_scale} is {scale.tolist()}, and a scale must be more than 0",
-                "calibrate the checkpoint again, or quantize it with activations by token",
-            )
-        return INT8, (*tensors, scale)
+        return INT8, (*tensors, filled.tensors[self.input_scale].reshape(-1))
 
 
 def multiplies(weight: eight_bit.Format) -> bool:

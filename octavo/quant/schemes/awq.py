@@ -12,7 +12,7 @@ from octavo.ops.weights import SCALES, Coded, Layout, Tensors, pack_codes
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.packed import nibbles
-from octavo.quant.scales import check_scales, stored_scale
+from octavo.quant.scales import stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -32,7 +32,7 @@ class Format:
         return (
             Field("qweight", (COLUMNS, words), torch.int32, "I32"),
             Field("qzeros", (groups, words), torch.int32, "I32"),
-            Field("scales", (groups, ROWS), SCALES[self.scale]),
+            Field("scales", (groups, ROWS), SCALES[self.scale], must_be="finite"),
         )
 
     @property
@@ -42,7 +42,6 @@ class Format:
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         codes, zeros = (nibbles(filled.tensors[name], _ORDER).t() for name in ("qweight", "qzeros"))
         scales = filled.tensors["scales"].t().contiguous()
-        check_scales(filled.path, scales)
         return Coded(code="uint4", group=self.group, scale=self.scale, has_zeros=True), (pack_codes(codes, 4), scales, zeros.contiguous())
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from octavo.errors import ConfigError
+from octavo.errors import CheckpointError, ConfigError
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors, unpack_codes
 from octavo.quant import eight_bit, int8_activations, small_floats
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
-from octavo.quant.packed import bits_of
-from octavo.quant.scales import check_scales, stored_scale
+from octavo.quant.packed import bits_of, check_groups
+from octavo.quant.scales import stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -46,7 +46,7 @@ class Packed:
         groups = Axis("all columns" if self.is_ordered else "columns", self.group) if self.group else eight_bit.ONE
         fields = [
             Field("weight_packed", (ROWS, Axis("columns", per, words)), torch.int32, "I32"),
-            Field("weight_scale", (ROWS, groups), SCALES[self.scale]),
+            Field("weight_scale", (ROWS, groups), SCALES[self.scale], must_be="finite"),
             Field("weight_shape", (Axis(None, size=2),), torch.int64, "I64"),
         ]
         if not self.is_symmetric:
@@ -60,14 +60,18 @@ class Packed:
         return not self.is_ordered
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
-        scales = filled.tensors["weight_scale"]
-        check_scales(filled.path, scales)
+        scales, shapes = filled.tensors["weight_scale"], filled.tensors["weight_shape"]
+        if not shapes.is_meta and any(int(columns) != start[2] for (_, columns), start in zip(shapes, filled.starts, strict=True)):
+            fact = f"{filled.path}.weight_shape is {shapes.tolist()}, and the weight has {filled.starts[0][2]} columns"
+            raise CheckpointError(fact, "the checkpoint is damaged")
         tensors = [bits_of(filled.tensors["weight_packed"]), scales]
         if not self.is_symmetric:
             zeros = unpack_codes(bits_of(filled.tensors["weight_zero_point"].t()), self.bits, filled.num_rows)
             tensors.append(zeros.t().contiguous())
         if self.is_ordered:
-            tensors.append(filled.tensors["weight_g_idx"][0].contiguous())
+            indices = filled.tensors["weight_g_idx"][0].contiguous()
+            check_groups(f"{filled.path}.weight_g_idx", indices, scales.shape[1])
+            tensors.append(indices)
         layout = Coded(
             code=f"int{self.bits}_offset" if self.is_symmetric else f"uint{self.bits}",
             group=0 if self.is_ordered else self.group,

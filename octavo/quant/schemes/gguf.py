@@ -23,7 +23,7 @@ class Format:
     @property
     def fields(self) -> tuple[Field, ...]:
         elements, size_bytes = gguf_blocks.SIZES[self.number_format]
-        return (Field("weight", (ROWS, Axis("columns", elements, size_bytes)), torch.uint8, self.number_format),)
+        return (Field("weight", (ROWS, Axis("columns", elements, size_bytes)), torch.uint8, self.number_format, must_be="blocks"),)
 
     @property
     def can_join(self) -> bool:

@@ -15,8 +15,8 @@ from octavo.errors import CheckpointError, ConfigError
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors, unpack_codes
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
-from octavo.quant.packed import bits_of
-from octavo.quant.scales import check_scales, stored_scale
+from octavo.quant.packed import bits_of, check_groups
+from octavo.quant.scales import stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -44,7 +44,7 @@ class Format:
         fields = (
             Field("qweight", (Axis("columns", per, words), ROWS), torch.int32, "I32"),
             Field("qzeros", (groups, Axis("rows", per, words)), torch.int32, "I32"),
-            Field("scales", (groups, ROWS), SCALES[self.scale]),
+            Field("scales", (groups, ROWS), SCALES[self.scale], must_be="finite"),
         )
         return (*fields, Field("g_idx", (COLUMNS,), torch.int32, "I32")) if self.has_indices else fields
 
@@ -55,7 +55,6 @@ class Format:
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         codes = bits_of(filled.tensors["qweight"].t())
         scales = filled.tensors["scales"].t().contiguous()
-        check_scales(filled.path, scales)
         # every part's zeros are whole words of their own
         zeros = unpack_codes(bits_of(filled.tensors["qzeros"]), self.bits, filled.num_rows)
         if self.adds_one:
@@ -77,8 +76,8 @@ class Format:
     def _check(self, filled: Filled, indices: torch.Tensor, num_groups: int) -> None:
         if indices.is_meta:
             return
-        if self.is_ordered and (int(indices.min()) < 0 or int(indices.max()) >= num_groups):
-            raise CheckpointError(f"{filled.path}.g_idx names groups that are not there (of {num_groups})", "the checkpoint is damaged")
+        if self.is_ordered:
+            check_groups(f"{filled.path}.g_idx", indices, num_groups)
         plain = torch.arange(filled.columns) // (self.group or filled.columns)
         if not self.is_ordered and not all(torch.equal(each - each[0], plain.to(each.dtype)) for each in indices):
             raise CheckpointError(
