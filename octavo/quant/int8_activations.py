@@ -12,7 +12,7 @@ import torch
 from octavo.errors import ConfigError
 from octavo.ops.linear import INT8, INT8_GROUP, Activation
 from octavo.ops.weights import Coded, Layout, Tensors, scale_values
-from octavo.quant import eight_bit
+from octavo.quant import eight_bit, settings
 from octavo.quant.format import Axis, Field, Filled
 
 
@@ -51,20 +51,21 @@ def multiplies(weight: eight_bit.Format) -> bool:
     return weight.number_format == "I8" and not weight.group and weight.zero_name is None and "block" not in weight.shared
 
 
-def of_config(path: str, settings: Mapping[str, Any]) -> Activation | None:
+def of_config(path: str, config: Mapping[str, Any]) -> Activation | None:
     """What `input_activations` of compressed-tensors asks for; None: not int8. Raises ConfigError for int8 that octavo cannot do."""
-    bits, kind = int(settings.get("num_bits") or 8), str(settings.get("type", "int"))
+    bits, kind = settings.whole(config, "num_bits", 8), settings.word(config, "type", "int")
     if (bits, kind) != (8, "int"):
         return None
-    strategy, is_dynamic = str(settings.get("strategy") or "tensor"), bool(settings.get("dynamic", False))
-    if not settings.get("symmetric", True):
+    strategy, dynamic = settings.word(config, "strategy", "tensor"), config.get("dynamic", False)
+    is_dynamic = dynamic in (True, "local")
+    if not settings.switch(config, "symmetric", True):
         raise ConfigError(
             f"quantization_config: {path} has asymmetric int8 activations (with a zero point), which octavo does not multiply with",
             "octavo does symmetric ones; quantize the plain checkpoint with octavo quantize --scheme int8",
         )
     if (strategy, is_dynamic) == ("token", True):
         return "int8_token"
-    if (strategy, is_dynamic) == ("group", True) and settings.get("group_size") == INT8_GROUP:
+    if (strategy, is_dynamic) == ("group", True) and config.get("group_size") == INT8_GROUP:
         return "int8_group"
     if (strategy, is_dynamic) == ("tensor", False):
         return "int8_static"

@@ -35,8 +35,8 @@ def check_numbers(path: str, numbers: torch.Tensor, field: Field) -> None:
         # what torch cannot compute with are powers of two
         values = scale_values("e8m0", numbers) if numbers.dtype == torch.uint8 else numbers.float()
     hint = "the checkpoint is damaged, or was quantized wrongly"
-    if not torch.isfinite(values).all():
-        raise CheckpointError(f"{path}: a scale is not a finite number", hint)
+    if not (finite := torch.isfinite(values)).all():
+        raise CheckpointError(f"{path} has {float(values[~finite][0])} among its numbers, which must be finite", hint)
     if field.must_be == "positive" and not (values > 0).all():
         raise CheckpointError(f"{path} is {float(values.min()):g}, and a scale must be more than 0", hint)
     if field.must_be == "not negative" and (values < 0).any():

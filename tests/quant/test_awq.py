@@ -54,12 +54,6 @@ def test_other_kinds_are_refused_by_name(tmp_path: Path, changes: dict[str, obje
         bare(configured(written.folder, "awq"))
 
 
-def test_a_plain_checkpoint_is_told_what_to_do(tmp_path: Path) -> None:
-    written = write(tmp_path, lambda path, weight: None, None)
-    with pytest.raises(ConfigError, match=r"needs a checkpoint in awq[\s\S]*--quantization int4"):
-        bare(configured(written.folder, "awq"))
-
-
 def test_scales_of_another_format_are_kept_as_they_are(tmp_path: Path) -> None:
     """bfloat16 has a range that float16 has not."""
 

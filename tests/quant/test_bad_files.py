@@ -10,7 +10,7 @@ import torch
 
 from octavo.checkpoint import index as checkpoint_index
 from octavo.config.options import Options
-from octavo.config.resolve import decide_quantization
+from octavo.config.quantization import decide_quantization
 from octavo.errors import CheckpointError, ConfigError
 from tests.quant.oracles import PATH, Case, Written, cases
 
@@ -103,7 +103,7 @@ def test_a_missing_shard(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["quark", "fp4_of_tomorrow", "experts_int8"])
 def test_an_unknown_quant_method(method: str) -> None:
     with pytest.raises(ConfigError, match=rf"quantization_config asks for '{method}'[\s\S]*known: awq, "):
-        decide_quantization(Options(model="m"), {"quantization_config": {"quant_method": method}})
+        decide_quantization(Options(model="m"), {"quantization_config": {"quant_method": method}}, [])
 
 
 def test_every_scheme_is_among_them() -> None:

@@ -11,6 +11,7 @@ import torch
 from octavo.errors import ConfigError
 from octavo.ops.weights import Coded, Layout, Tensors
 from octavo.quant import format as formats
+from octavo.quant import settings
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.scales import scale_rows
 from octavo.quant.schemes import unquantized
@@ -72,11 +73,15 @@ class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         config = source.config
-        if config.get("fmt", "e4m3") not in ("e4m3", "float8_e4m3fn"):
-            raise ConfigError(f"quantization_config: fmt {config['fmt']!r} is not e4m3", "octavo reads fp8 checkpoints of e4m3")
-        self._block = config.get("weight_block_size")
-        self._static = config.get("activation_scheme", "dynamic") == "static"
-        self._plain = [*(config.get("modules_to_not_convert") or ()), *(config.get("ignored_layers") or ())]
+        written = settings.word(config, "fmt", "e4m3")
+        if written not in ("e4m3", "float8_e4m3fn"):
+            raise ConfigError(f"quantization_config: fmt {written!r} is not e4m3", "octavo reads fp8 checkpoints of e4m3")
+        self._block = settings.block(config, "weight_block_size")
+        activations = settings.word(config, "activation_scheme", "dynamic")
+        if activations not in ("static", "dynamic"):
+            raise settings.wrong("activation_scheme", activations, "static or dynamic")
+        self._static = activations == "static"
+        self._plain = settings.names(config, "modules_to_not_convert", "ignored_layers")
         self._number_format = source.number_format
 
     def weight(self, path: str, role: Role) -> formats.Format:

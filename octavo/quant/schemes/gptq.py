@@ -5,15 +5,15 @@ Source: the checkpoints of AutoGPTQ and GPTQModel. number = (q - zero) * scale. 
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from octavo.errors import CheckpointError, ConfigError
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors, unpack_codes
 from octavo.quant import format as formats
+from octavo.quant import settings
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.packed import bits_of, check_groups
 from octavo.quant.scales import stored_scale
@@ -90,30 +90,35 @@ class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._config = source.config
-        if not self._config:
-            raise ConfigError("--quantization gptq needs a checkpoint in gptq", "to quantize while loading use --quantization int4")
-        layout = self._config.get("checkpoint_format", "gptq")
+        layout = settings.word(self._config, "checkpoint_format", "gptq")
         if layout not in ("gptq", "gptq_v2"):
             raise ConfigError(f"gptq in checkpoint_format {layout!r} is not read here", "octavo reads gptq and gptq_v2")
         self._adds_one = layout == "gptq"
-        self._plain = list(self._config.get("modules_to_not_convert") or ())
-        self._rules: Mapping[str, Any] = self._config.get("dynamic") or {}
+        self._plain = settings.names(self._config, "modules_to_not_convert")
+        self._rules = [(_rule(rule), rule.startswith("-:"), changes) for rule, changes in settings.tables(self._config, "dynamic").items()]
         self._number_format: Callable[[str], str | None] = source.number_format
 
     def weight(self, path: str, role: Role) -> formats.Format:
-        settings = dict(self._config)
-        for rule, changes in self._rules.items():
-            if re.match(rule.removeprefix("+:").removeprefix("-:"), path):
-                if rule.startswith("-:"):
+        config = dict(self._config)
+        for rule, is_plain, changes in self._rules:
+            if rule.match(path):
+                if is_plain:
                     return unquantized.Format(self.dtype)
-                settings |= changes
-        is_quantized_head = role == "head" and bool(settings.get("lm_head"))
+                config |= changes
+        is_quantized_head = role == "head" and settings.switch(config, "lm_head", False)
         if (role in ("embedding", "head", "router") and not is_quantized_head) or named(path, self._plain):
             return unquantized.Format(self.dtype)
-        bits, group = int(settings["bits"]), int(settings.get("group_size", 128))
+        bits, group = settings.whole(config, "bits"), settings.whole(config, "group_size", 128, least=-1)
         if bits not in (2, 3, 4, 8):
             raise ConfigError(f"gptq with {bits} bits is not read here", "octavo reads gptq of 2, 3, 4 and 8 bits")
         has_indices = self._number_format(f"{path}.g_idx") is not None
-        is_ordered = bool(settings.get("desc_act")) and group > 0
+        is_ordered = settings.switch(config, "desc_act", False) and group > 0
         scale = stored_scale(self._number_format(f"{path}.scales"), "float16")
         return Format(bits, max(0, group), self._adds_one, is_ordered, has_indices, scale)
+
+
+def _rule(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text.removeprefix("+:").removeprefix("-:"))
+    except re.error as error:
+        raise ConfigError(f"quantization_config: dynamic has {text!r}, no regular expression: {error}") from None

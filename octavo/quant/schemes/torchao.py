@@ -50,11 +50,6 @@ class Int4:
 class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        if source.config.get("quant_method") != "torchao":
-            raise ConfigError(
-                "--quantization torchao needs a checkpoint in torchao",
-                "to quantize while loading use --quantization int4 or int8_per_channel_weight_only",
-            )
         self._source = source
 
     def weight(self, path: str, role: Role) -> formats.Format:
