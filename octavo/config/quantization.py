@@ -79,10 +79,10 @@ def decide_quantization(options: Options, hf_config: Mapping[str, Any], reasons:
         return _plain(options, typed, reasons)
     if stored is None and typed is None:
         raise ConfigError("quantization_config in config.json has no quant_method", "name it with --quantization")
-    name = plugins.file_name(str(stored or typed))
+    name = plugins.file_name(str(typed if stored is None else stored))
     if name not in _read():
         where = "--quantization" if stored is None else "the checkpoint's quantization_config"
-        raise _unknown(where, str(stored or typed), _read())
+        raise _unknown(where, str(typed if stored is None else stored), _read())
     is_deepseek = name == "fp8" and str(hf_config.get("model_type")).startswith("deepseek_v4")
     found = "deepseek_v4_fp8" if is_deepseek else name  # one quant_method for two layouts
     if typed is not None and plugins.file_name(typed) not in (name, found):
@@ -128,7 +128,7 @@ def _schemes() -> list[str]:
 
 def _read() -> list[str]:
     """The schemes that a checkpoint can be in."""
-    return [name for name in _schemes() if name not in ONLINE or name in _READ_TOO]
+    return [name for name in _schemes() if (name not in ONLINE or name in _READ_TOO) and name != "gguf"]
 
 
 def _unknown(where: str, name: str, known: list[str]) -> ConfigError:

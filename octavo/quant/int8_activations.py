@@ -4,7 +4,7 @@ octavo/ops/linear.py states the arithmetic. Each part of a fused layer keeps the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,8 +29,8 @@ class Format:
         stored = self.weight.fields
         if self.activation != "int8_static":
             return stored
-        own = next((field for field in stored if field.name == self.input_scale), Field(self.input_scale, (Axis(None),), torch.float32))
-        return (*(field for field in stored if field.name != self.input_scale), replace(own, must_be="positive"))
+        scale = Field(self.input_scale, (Axis(None),), torch.float32, is_flat=True, must_be="positive")
+        return (*(field for field in stored if field.name != self.input_scale), scale)
 
     @property
     def can_join(self) -> bool:

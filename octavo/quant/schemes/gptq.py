@@ -46,7 +46,7 @@ class Format:
             Field("qzeros", (groups, Axis("rows", per, words)), torch.int32, "I32"),
             Field("scales", (groups, ROWS), SCALES[self.scale], must_be="finite"),
         )
-        return (*fields, Field("g_idx", (COLUMNS,), torch.int32, "I32")) if self.has_indices else fields
+        return (*fields, Field("g_idx", (COLUMNS,), torch.int32, "I32")) if self.has_indices or self.is_ordered else fields
 
     @property
     def can_join(self) -> bool:
@@ -67,7 +67,7 @@ class Format:
             has_column_groups=self.is_ordered,
         )
         tensors = (codes, scales, zeros.t().contiguous())
-        if not self.has_indices:
+        if not self.has_indices and not self.is_ordered:
             return layout, tensors
         indices = filled.tensors["g_idx"]
         self._check(filled, indices, scales.shape[1])
