@@ -173,7 +173,9 @@ class Scheme(formats.Scheme):
     def _read_groups(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         for name, group in settings.table(config, "config_groups").items():
             if not isinstance(group, Mapping):
-                raise ConfigError(f"quantization_config: group {name!r} of config_groups only names a preset", "write out its weights and targets")
+                raise ConfigError(
+                    f"quantization_config: group {name!r} of config_groups only names a preset", "write out its weights and targets"
+                )
             if group.get("output_activations"):
                 raise ConfigError(f"quantization_config: {name} has output_activations, which are not read here", _READ)
         return settings.tables(config, "config_groups")
