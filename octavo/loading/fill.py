@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from math import prod
 from types import TracebackType
 
-import torch
-
 from octavo.checkpoint.entry import Entry
 from octavo.checkpoint.index import Index
 from octavo.checkpoint.names import Expert, Located, Names, Part, Row, Skip, View, expand_experts

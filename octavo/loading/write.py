@@ -1,4 +1,4 @@
-"""Write: a plain checkpoint is read parameter by parameter, quantized, and written: as compressed-tensors beside its other files, or as GGUF.
+"""Write: a plain checkpoint is read piece by piece, quantized, and written, as compressed-tensors beside its other files or as GGUF.
 
 Nothing is ever there as a whole: a parameter is read, coded and put into the file that is being filled. The folder, or the file, appears
 when it is complete, or not at all.

@@ -1,7 +1,7 @@
 """Write GGUF: a plain checkpoint goes into one .gguf file, tensor by tensor, through the names and views that read such files.
 
-What is two-dimensional and no router is coded; all else stays in float32. A tensor whose rows are not whole blocks of the scheme's format is
-in the next one that they are whole blocks of. The head, also where it is the embedding, is in Q8_0: its errors go straight into logits.
+What is two-dimensional and no router is coded; all else stays in float32. A tensor whose rows are not whole blocks of the scheme's format
+is in the next one that they are whole blocks of. The head, also where it is the embedding, is in Q8_0: its errors go straight into logits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -117,9 +117,14 @@ def _plan(plain: Plain, keys: dict[str, Any], formats: Sequence[str]) -> list[_T
             tensors[located.disk].parameters.append((one, located.views))
             continue
         number_format = _number_format(one, plain, formats)
-        shape = one.shape if expert is None else (plain.model.config.num_local_experts, *one.shape)
+        shape = one.shape if expert is None else (_num_experts(plain), *one.shape)
         tensors[located.disk] = _Tensor(located.disk, shape, number_format, [(one, located.views)])
     return list(tensors.values())
+
+
+def _num_experts(plain: Plain) -> int:
+    config: Any = plain.model.config
+    return int(config.num_local_experts)
 
 
 def _located(tables: tuple[Names, Names], path: str) -> Located:
@@ -176,7 +181,7 @@ def _encode(numbers: torch.Tensor, out: torch.Tensor, number_format: str, import
 
 
 def _header(file: Path, keys: dict[str, Any], tensors: Sequence[_Tensor]) -> GgufHeader:
-    """What the file's header will be, for reading it before it is there. Rope factors are read from their place in `file`: its beginning."""
+    """What the file's header will be, for reading it before it is there. Rope factors are read from the beginning of `file`."""
     entries = {tensor.name: GgufTensor(tensor.name, tensor.number_format, tensor.shape, 0, tensor.size_bytes) for tensor in tensors}
     metadata = {key: np.array(value) if isinstance(value, list) else value for key, value in keys.items()}
     return GgufHeader(file, 3, 32, metadata, entries)

@@ -117,15 +117,15 @@ def _fit(run: _Run, largest: int) -> tuple[torch.Tensor, torch.Tensor]:
     for step in _TRIED:
         codes = (shifted * ((largest + step) * _over(width))[:, None]).round_().clamp_(0, largest)
         weighted = w * codes
-        l, ll, xl = weighted.sum(1), (weighted * codes).sum(1), (weighted * x).sum(1)
-        determinant = sum_w * ll - l * l
-        scale = (sum_w * xl - l * sum_x) * _over(determinant)
-        minimum = (l * xl - ll * sum_x) * _over(determinant)
+        sum_l, ll, xl = weighted.sum(1), (weighted * codes).sum(1), (weighted * x).sum(1)
+        determinant = sum_w * ll - sum_l * sum_l
+        scale = (sum_w * xl - sum_l * sum_x) * _over(determinant)
+        minimum = (sum_l * xl - ll * sum_x) * _over(determinant)
         # a minimum cannot be of the other sign: then the scale that is best without one
         alone = xl * _over(ll)
         is_alone = minimum < 0
         scale, minimum = torch.where(is_alone, alone, scale), minimum.clamp(min=0)
-        error = scale * scale * ll - 2 * scale * (xl + minimum * l) + sum_xx + 2 * minimum * sum_x + minimum * minimum * sum_w
+        error = scale * scale * ll - 2 * scale * (xl + minimum * sum_l) + sum_xx + 2 * minimum * sum_x + minimum * minimum * sum_w
         is_better = (error < best_error) & (determinant > 0) & (scale > 0)
         best_scale = torch.where(is_better, scale, best_scale)
         best_minimum = torch.where(is_better, minimum, best_minimum)
