@@ -31,7 +31,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "qwen3": {"use_sliding_window": False},
     "gemma3_text": {"head_dim": 32, "query_pre_attn_scalar": 32},
 }
-SCHEMES = {"q8_0": 0.004, "q4_0": 0.09, "q4_k": 0.045}  # and the largest relative error of a weight, as the root of its mean square
+# what transformers does not read of a file, but takes to be so
+NOT_READ = {"qwen3": {"head_dim": 128}, "gemma3_text": {"head_dim": 256, "query_pre_attn_scalar": 256}}
+SCHEMES = {"q8_0": 0.0065, "q4_0": 0.095, "q4_k": 0.082}  # and the error of a weight of normal numbers, as the root of its mean square, with some room
 
 
 def source(folder: Path, model_type: str, **changes: Any) -> Path:
@@ -69,7 +71,7 @@ def test_a_file_of_plain_numbers_is_the_model(tmp_path: Path, model_type: str, m
 def test_transformers_reads_the_file(tmp_path: Path, model_type: str) -> None:
     import transformers
 
-    folder = source(tmp_path / "source", model_type)
+    folder = source(tmp_path / "source", model_type, **NOT_READ.get(model_type, {}))
     file = written(folder, tmp_path / "made.gguf", "q4_k")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32).eval()
     torch.testing.assert_close(logits(file)[0], oracle.logits(theirs, TOKENS), atol=2e-4, rtol=2e-4)
@@ -88,7 +90,7 @@ def test_weights_are_near(tmp_path: Path, model_type: str, scheme: str) -> None:
     for path, numbers in found.items():
         whole = plain[f"{path}.weight"] if f"{path}.weight" in plain else None
         if whole is not None:
-            assert (numbers - whole).square().mean().sqrt() <= SCHEMES[scheme] * 1.2 * whole.std(), path
+            assert (numbers - whole).square().mean().sqrt() <= SCHEMES[scheme] * whole.std(), path
 
 
 def test_the_tokenizer_and_what_generation_needs_go_along(tmp_path: Path) -> None:
@@ -153,8 +155,8 @@ def test_refusals(tmp_path: Path) -> None:
         written(folder, file, "q8_0")
     with pytest.raises(ConfigError, match="quantized already: it is in Q8_0"):
         written(file, tmp_path / "again.gguf", "q4_0")
-    with pytest.raises(ConfigError, match=r"cannot write 'q4_1'(.|\n)*did you mean q4_0"):
-        written(folder, tmp_path / "again.gguf", "q4_1")
+    with pytest.raises(ConfigError, match=r"cannot write 'q4_00'(.|\n)*did you mean q4_0"):
+        written(folder, tmp_path / "again.gguf", "q4_00")
 
 
 @pytest.fixture
