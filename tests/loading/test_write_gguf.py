@@ -33,7 +33,11 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 # what transformers does not read of a file, but takes to be so
 NOT_READ = {"qwen3": {"head_dim": 128}, "gemma3_text": {"head_dim": 256, "query_pre_attn_scalar": 256}}
-SCHEMES = {"q8_0": 0.0065, "q4_0": 0.095, "q4_k": 0.082}  # and the error of a weight of normal numbers, as the root of its mean square, with some room
+SCHEMES = {
+    "q8_0": 0.0065,
+    "q4_0": 0.095,
+    "q4_k": 0.082,
+}  # and the error of a weight of normal numbers, as the root of its mean square, with some room
 
 
 def source(folder: Path, model_type: str, **changes: Any) -> Path:

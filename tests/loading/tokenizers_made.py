@@ -27,9 +27,7 @@ def byte_level() -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        TEXT, BpeTrainer(vocab_size=300, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
-    )
+    tokenizer.train_from_iterator(TEXT, BpeTrainer(vocab_size=300, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False))
     tokenizer.add_tokens([AddedToken("<tool>", normalized=False)])
     return tokenizer
 
@@ -39,7 +37,9 @@ def sentencepiece(prefixed: bool = True) -> Tokenizer:
     pieces = ["▁t", "he", "▁the", "at", "▁c", "▁cat", "in", "▁a", "an", "on", "▁th", "ng", "ing"]
     letters = sorted(set("▁" + "abcdefghijklmnopqrstuvwxyz.,!"))
     vocabulary = {token: index for index, token in enumerate([*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *letters])}
-    merges = [(piece[:cut], piece[cut:]) for piece in pieces for cut in range(1, len(piece)) if {piece[:cut], piece[cut:]} <= set(vocabulary)]
+    merges = [
+        (piece[:cut], piece[cut:]) for piece in pieces for cut in range(1, len(piece)) if {piece[:cut], piece[cut:]} <= set(vocabulary)
+    ]
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     replace = normalizers.Replace(" ", "▁")
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), replace]) if prefixed else replace
