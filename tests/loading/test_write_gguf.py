@@ -1,4 +1,4 @@
-"""octavo quantize, GGUF: other people's reader finds the same model in the file, and what GGUF cannot say is refused before it is written."""
+"""octavo quantize, GGUF: other people's reader finds the same model in the file; what GGUF cannot say is refused before."""
 
 import json
 from collections.abc import Iterator
@@ -33,11 +33,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 # what transformers does not read of a file, but takes to be so
 NOT_READ = {"qwen3": {"head_dim": 128}, "gemma3_text": {"head_dim": 256, "query_pre_attn_scalar": 256}}
-SCHEMES = {
-    "q8_0": 0.0065,
-    "q4_0": 0.095,
-    "q4_k": 0.082,
-}  # and the error of a weight of normal numbers, as the root of its mean square, with some room
+# and the error of normal numbers, as the root of its mean square, with some room
+SCHEMES = {"q8_0": 0.0065, "q4_0": 0.095, "q4_k": 0.082}
 
 
 def source(folder: Path, model_type: str, **changes: Any) -> Path:
@@ -92,7 +89,7 @@ def test_weights_are_near(tmp_path: Path, model_type: str, scheme: str) -> None:
     found = weights_of(logits(file)[1].model)
     assert len(found) > 14
     for path, numbers in found.items():
-        whole = plain[f"{path}.weight"] if f"{path}.weight" in plain else None
+        whole = plain.get(f"{path}.weight")
         if whole is not None:
             assert (numbers - whole).square().mean().sqrt() <= SCHEMES[scheme] * whole.std(), path
 
