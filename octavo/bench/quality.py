@@ -147,7 +147,9 @@ def _kept(options: QualityOptions) -> list[Row]:
         result = json.loads(file.read_text(encoding="utf-8"))
         rows = [Row(**row) for row in result["models"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"--resume: {file} holds no result of octavo bench quality: {error}", "leave --resume out to write it anew") from None
+        raise ConfigError(
+            f"--resume: {file} holds no result of octavo bench quality: {error}", "leave --resume out to write it anew"
+        ) from None
     if result.get("text") != options.text:
         raise ConfigError(f"--resume: {file} has figures of {result.get('text')}, not of {options.text}", "give another --output-json")
     return rows
