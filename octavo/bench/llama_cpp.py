@@ -1,4 +1,4 @@
-"""llama.cpp measured as octavo is: the same windows of token ids, the same threads, through the library in the llama-cpp-py-sync package."""
+"""llama.cpp measured as octavo is, over the same windows of token ids, through the library in the llama-cpp-py-sync package."""
 
 import importlib
 import math
@@ -21,9 +21,9 @@ def library() -> tuple[Any, Any]:
     """(its functions, the cffi object that makes their arguments)."""
     try:
         bindings = importlib.import_module("llama_cpp_py_sync._cffi_bindings")
-    except ImportError as error:
+        functions, ffi = bindings.get_lib(), bindings.get_ffi()
+    except (ImportError, RuntimeError, OSError) as error:
         raise ConfigError(f"llama.cpp cannot be measured: {error}", "pip install llama-cpp-py-sync") from None
-    functions, ffi = bindings.get_lib(), bindings.get_ffi()
     functions.llama_log_set(_silence(ffi), ffi.NULL)
     functions.llama_backend_init()
     return functions, ffi
@@ -42,7 +42,7 @@ def quantize(source: Path, destination: Path, file_type: str) -> None:
 class LlamaCpp:
     """A GGUF file in memory, and a context of one window."""
 
-    def __init__(self, file: Path, context: int) -> None:
+    def __init__(self, file: Path, context: int, threads: int) -> None:
         self._functions, self._ffi = library()
         params = self._functions.llama_model_default_params()
         params.n_gpu_layers = 0
@@ -50,7 +50,6 @@ class LlamaCpp:
         if self._model == self._ffi.NULL:
             raise ConfigError(f"llama.cpp cannot load {file}")
         settings = self._functions.llama_context_default_params()
-        threads = len(os.sched_getaffinity(0))
         settings.n_ctx = settings.n_batch = context
         settings.n_threads = settings.n_threads_batch = threads
         self._context = self._functions.llama_init_from_model(self._model, settings)
@@ -72,12 +71,14 @@ class LlamaCpp:
     def logprobs(self, window: list[int]) -> list[float]:
         """Of every token but the first."""
         self._decode(window, 0, all_logits=True)
-        logits = self._logits(len(window))[:-1].astype(np.float64)
-        logits -= logits.max(axis=1, keepdims=True)
-        found = logits[np.arange(len(window) - 1), window[1:]] - np.log(np.exp(logits).sum(axis=1))
+        found = []
+        for row, token in zip(self._logits(len(window)), window[1:]):
+            wide = row.astype(np.float64)
+            largest = wide.max()
+            found.append(float(wide[token] - largest - np.log(np.exp(wide - largest).sum())))
         if not all(map(math.isfinite, found)):
             raise ConfigError("llama.cpp's logits are not finite")
-        return [float(value) for value in found]
+        return found
 
     def seconds(self, prompt: list[int], num_tokens: int) -> float:
         """Of the likeliest tokens after a prompt, alone."""

@@ -67,11 +67,12 @@ def quality(options: QualityOptions, models: list[str], engine: Options) -> int:
     if engine.enable_prefix_caching is None:
         engine.enable_prefix_caching = False
     variants = [variant(word, engine) for word in models]
-    kept = _kept(options) if options.resume else []
+    resumed = _kept(options) if options.resume else []
+    kept = list(resumed)
     rows: list[Row] = []
     print(line(TITLES, models), flush=True)
     for word, (one, is_llama_cpp) in zip(models, variants, strict=True):
-        found = next((row for row in kept if (row.model, row.tokens, row.window) == (word, options.tokens, options.window)), None)
+        found = next((row for row in resumed if (row.model, row.tokens, row.window) == (word, options.tokens, options.window)), None)
         if found is None:
             found = (measure_llama_cpp if is_llama_cpp else measure)(word, one, text, options)
             kept.append(found)
@@ -116,7 +117,7 @@ def measure_llama_cpp(name: str, engine: Options, text: str, options: QualityOpt
     file = Path(config.model.path)
     tokenizer = Tokenizer.load(config.model.tokenizer_path)
     windows = _windows(tokenizer, text, options)
-    with LlamaCpp(file, options.window + options.output_len) as engine_there:
+    with LlamaCpp(file, options.window + options.output_len, config.device.threads) as engine_there:
         ttft, tpot = _latency(engine_there.seconds, windows[0], options.output_len)
         logprobs = [value for window in windows for value in engine_there.logprobs(window)]
         size = checkpoint_index.read(file).total_bytes

@@ -1,4 +1,4 @@
-"""Real GGUF files that mix number formats inside a fused layer: every tensor stays in its blocks, and the parts are multiplied by one call."""
+"""Real GGUF files that mix number formats inside a fused layer: tensors stay in their blocks, and one call multiplies with all parts."""
 
 from pathlib import Path
 
