@@ -141,9 +141,14 @@ def quality_page() -> str:
 
 def formats_page() -> str:
     from docs.formats import formats_page  # reads weights, which the other pages need not wait for
-from docs.parsers import parsers_page
 
     return formats_page()
+
+
+def parsers_page() -> str:
+    from docs.parsers import parsers_page
+
+    return parsers_page()
 
 
 def api_page() -> str:
