@@ -227,11 +227,17 @@ def formats_page() -> str:
     lines = [
         "# Tool and reasoning formats",
         "",
-        "What `--tool-call-parser` and `--reasoning-parser` take beside `auto`. [Formats](../formats.md) tells how one is chosen and added.",
+        "What `--tool-call-parser` and `--reasoning-parser` take beside `auto`. [Formats](../formats.md) tells how one is chosen or added.",
     ]
     titles: dict[catalog.Kind, str] = {"tools": "Tool calls", "reasoning": "Reasoning"}
     for kind, title in titles.items():
-        lines += ["", f"## {title}", "", "| name | what models write | whose | taken from | `auto` takes it for the types |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| name | what models write | whose | taken from | `auto` takes it for the types |",
+            "|---|---|---|---|---|",
+        ]
         for name in catalog.names(kind):
             module = plugins.load(f"parsing.{kind}", name)
             written = (module.__doc__ or "").partition("\n")[0].rstrip(".").replace("|", "\\|").replace("<", "&lt;")

@@ -293,6 +293,19 @@ def chat_template_render_timeout_s() -> float:
     return number("CHAT_TEMPLATE_RENDER_TIMEOUT", 3.0) or float("inf")
 
 
+def gpt_oss_harmony_system_instructions() -> bool:
+    """Put a system message's text into gpt-oss's system message instead of its developer message. Default: 0."""
+    return flag("GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS")
+
+
+def system_start_date() -> str | None:
+    """The date, as YYYY-MM-DD, that gpt-oss is told; unset: today's."""
+    value = read("SYSTEM_START_DATE")
+    if value is not None and not re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+        raise ConfigError(f"{spelled('SYSTEM_START_DATE')} must be a date like 2026-01-31, not {value!r}")
+    return value
+
+
 def skip_model_name_validation() -> bool:
     """Answer requests whatever model they name. Default: 0."""
     return flag("SKIP_MODEL_NAME_VALIDATION")
@@ -401,6 +414,8 @@ VARIABLES: Mapping[str, Callable[[], Any]] = {
     "KEEP_ALIVE_ON_ENGINE_DEATH": keep_alive_on_engine_death,
     "SERVER_DEV_MODE": server_dev_mode,
     "DEBUG_LOG_API_SERVER_RESPONSE": debug_log_api_server_response,
+    "GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": gpt_oss_harmony_system_instructions,
+    "SYSTEM_START_DATE": system_start_date,
     "SKIP_MODEL_NAME_VALIDATION": skip_model_name_validation,
     "MAX_N_SEQUENCES": max_num_sequences,
     "MAX_STOP_STRINGS": max_stop_strings,

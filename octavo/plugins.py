@@ -47,7 +47,7 @@ def load(room: str, name: str) -> ModuleType:
 def add_file(room: str, path: Path, attribute: str) -> str:
     """Run a Python file that the operator named, as one more file of the room, for this process. Returns its name: the file's.
 
-    attribute: what a file of the room has to hold. Raises ConfigError if it does not, if it cannot be run, or if the room has a file of that
+    attribute: what a file of the room holds. Raises ConfigError if it does not, if it cannot be run, or if the room has a file of that
     name already. The same file once more changes nothing.
     """
     name = file_name(path.stem)

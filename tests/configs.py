@@ -23,6 +23,7 @@ _MODEL: dict[str, Any] = {
     "max_logprobs": 20,
     "logprobs_mode": "raw_logprobs",
     "skip_tokenizer_init": True,
+    "renderer": None,
     "chat_template": None,
     "chat_template_content_format": "auto",
     "trust_special_tokens_in_content": False,

@@ -41,12 +41,14 @@ def write(
     loops: str = "",
     context: int = 1024,
     byte_level: bool = False,
+    hidden: int = HIDDEN,
 ) -> dict[str, list[int]]:
     """Make a checkpoint in `folder` that answers a prompt ending in the character `key` with the pieces of scripts[key], one token each.
 
     After its last piece a script says end-of-sequence; with ends=False, or if its key is in `loops`, it starts again. Returns the token ids
     of each script.
     byte_level: the tokenizer is an ordinary byte-level one; no piece may then be said twice, nor be a single byte.
+    hidden: the model's width; many scripts, which all end with the same token, need more of it.
     """
     letters = byte_letters()
     vocabulary = {letter: i for i, letter in enumerate(letters)} | {"<|end|>": EOS}
@@ -63,7 +65,7 @@ def write(
         chain = [ord(key), *tokens, EOS if ends and key not in loops else tokens[0]]
         successor |= dict(itertools.pairwise(chain))
         said[key] = tokens
-    _write_weights(folder, len(vocabulary), successor, context)
+    _write_weights(folder, len(vocabulary), successor, context, hidden)
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     unnumbered = decoders.Sequence([decoders.Replace(Regex("〔[0-9]+〕"), ""), decoders.ByteLevel()])
@@ -75,44 +77,44 @@ def write(
     return said
 
 
-def _table(seed: int, vocabulary: int, successor: dict[int, int]) -> tuple[np.ndarray, np.ndarray] | None:
+def _table(seed: int, vocabulary: int, successor: dict[int, int], hidden: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Embedding and head of a model whose next token is `successor`'s: its logit is about 64, the others are noise of about 4.
 
     None if chance would have it that some token's noise comes near. A token without a successor is followed by noise.
     """
-    embedding = np.random.default_rng(seed).choice([-1.0, 1.0], (vocabulary, HIDDEN)).astype(np.float32)
-    head = np.zeros((vocabulary, HIDDEN), np.float32)
+    embedding = np.random.default_rng(seed).choice([-1.0, 1.0], (vocabulary, hidden)).astype(np.float32)
+    head = np.zeros((vocabulary, hidden), np.float32)
     tokens, following = np.array(list(successor)), np.array(list(successor.values()))
-    np.add.at(head, following, embedding[tokens] * (64.0 / HIDDEN))
+    np.add.at(head, following, embedding[tokens] * (64.0 / hidden))
     logits = embedding[tokens] @ head.T
     own = logits[np.arange(len(tokens)), following].copy()
     logits[np.arange(len(tokens)), following] = -np.inf
     return (embedding, head) if (own - logits.max(axis=1)).min() >= MARGIN else None
 
 
-def _write_weights(folder: Path, vocabulary: int, successor: dict[int, int], context: int) -> None:
+def _write_weights(folder: Path, vocabulary: int, successor: dict[int, int], context: int, hidden: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    embedding, head = next(filter(None, (_table(seed, vocabulary, successor) for seed in itertools.count())))
+    embedding, head = next(filter(None, (_table(seed, vocabulary, successor, hidden) for seed in itertools.count())))
     tensors = {
         "model.embed_tokens.weight": embedding,
         "lm_head.weight": head,
-        "model.norm.weight": np.ones(HIDDEN, np.float32),
-        "model.layers.0.input_layernorm.weight": np.ones(HIDDEN, np.float32),
-        "model.layers.0.post_attention_layernorm.weight": np.ones(HIDDEN, np.float32),
-        "model.layers.0.self_attn.q_proj.weight": np.zeros((64, HIDDEN), np.float32),
-        "model.layers.0.self_attn.k_proj.weight": np.zeros((32, HIDDEN), np.float32),
-        "model.layers.0.self_attn.v_proj.weight": np.zeros((32, HIDDEN), np.float32),
-        "model.layers.0.self_attn.o_proj.weight": np.zeros((HIDDEN, 64), np.float32),
-        "model.layers.0.mlp.gate_proj.weight": np.zeros((64, HIDDEN), np.float32),
-        "model.layers.0.mlp.up_proj.weight": np.zeros((64, HIDDEN), np.float32),
-        "model.layers.0.mlp.down_proj.weight": np.zeros((HIDDEN, 64), np.float32),
+        "model.norm.weight": np.ones(hidden, np.float32),
+        "model.layers.0.input_layernorm.weight": np.ones(hidden, np.float32),
+        "model.layers.0.post_attention_layernorm.weight": np.ones(hidden, np.float32),
+        "model.layers.0.self_attn.q_proj.weight": np.zeros((64, hidden), np.float32),
+        "model.layers.0.self_attn.k_proj.weight": np.zeros((32, hidden), np.float32),
+        "model.layers.0.self_attn.v_proj.weight": np.zeros((32, hidden), np.float32),
+        "model.layers.0.self_attn.o_proj.weight": np.zeros((hidden, 64), np.float32),
+        "model.layers.0.mlp.gate_proj.weight": np.zeros((64, hidden), np.float32),
+        "model.layers.0.mlp.up_proj.weight": np.zeros((64, hidden), np.float32),
+        "model.layers.0.mlp.down_proj.weight": np.zeros((hidden, 64), np.float32),
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "vocab_size": vocabulary,
-        "hidden_size": HIDDEN,
+        "hidden_size": hidden,
         "intermediate_size": 64,
         "num_hidden_layers": 1,
         "num_attention_heads": 2,

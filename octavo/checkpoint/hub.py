@@ -18,7 +18,7 @@ CONFIG = ["config.json", "generation_config.json"]
 IGNORE = ["*/*", "consolidated*", "adapter_*"]
 LIST_TIMEOUT_S = 10.0
 TRY_TIMEOUT_S = 3.0
-TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "*.jinja", "chat_template.json"]
+TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "*.jinja", "chat_template.json", "tekken.json"]
 
 
 @dataclass(frozen=True, slots=True)

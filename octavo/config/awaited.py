@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 
 from octavo.errors import ConfigError
 
-NESTED = {("attention_config", "backend"): "attention_backend"}  # keys that are options too
+# keys that are options too
+NESTED = {
+    ("attention_config", "backend"): "attention_backend",
+    ("structured_outputs_config", "reasoning_parser"): "reasoning_parser",
+    ("structured_outputs_config", "reasoning_parser_plugin"): "reasoning_parser_plugin",
+}
 
 
 class Awaited(NamedTuple):

@@ -29,6 +29,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_logprobs: int
     logprobs_mode: str
     skip_tokenizer_init: bool
+    renderer: str | None  # file in octavo/text/renderers that makes prompts of conversations; None: the chat template does
     chat_template: str | None
     chat_template_content_format: str
     trust_special_tokens_in_content: bool

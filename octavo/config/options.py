@@ -50,7 +50,11 @@ class Options:
     hf_config_path: str | None = option(None, "folder or hub id whose config.json is taken; default: the model's own", "Model")
     config_format: str = option("auto", "layout of the configuration", "Model", choices=("auto", "hf"))
     tokenizer_mode: str = option(
-        "auto", "kind of tokenizer; auto, hf and glm5_next all read tokenizer.json", "Model", choices=("auto", "hf", "glm5_next")
+        "auto",
+        "what makes prompts of conversations; auto = by architecture and files; hf, glm5_next = the chat template; "
+        "mistral reads tekken.json, all others tokenizer.json",
+        "Model",
+        choices=("auto", "hf", "glm5_next", "deepseek_v32", "deepseek_v4", "deepseek_v41", "kimi_k3", "harmony", "mistral"),
     )
     model_impl: str = option("auto", "whose model code runs; all mean octavo's", "Model", choices=("auto", "octavo", "vllm"))
     runner: str = option("auto", "what the model is for", "Model", choices=("auto", "generate"))

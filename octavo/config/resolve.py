@@ -19,6 +19,7 @@ from octavo.config.machine import MachineFacts, affinity, look, parse_cores
 from octavo.config.observability import decide_log, decide_observability
 from octavo.config.options import Options, check
 from octavo.config.overlay import overlay
+from octavo.config.prompt_format import decide_renderer
 from octavo.errors import ConfigError, UnsupportedModelError
 
 Usage = Literal["llm", "server"]
@@ -116,6 +117,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         max_logprobs=options.max_logprobs,
         logprobs_mode=options.logprobs_mode,
         skip_tokenizer_init=options.skip_tokenizer_init,
+        renderer=decide_renderer(options, hf_config, Path(tokenizer_path), reasons),
         chat_template=_template_text(options.chat_template),
         chat_template_content_format=options.chat_template_content_format,
         trust_special_tokens_in_content=options.trust_special_tokens_in_content,
@@ -128,7 +130,7 @@ def spread(options: Options) -> Options:
     changes: dict[str, Any] = {}
     for (name, key), option in awaited.NESTED.items():
         value = getattr(options, name).get(key)
-        if value is not None and getattr(options, option) is None:
+        if value is not None and getattr(options, option) in (None, ""):
             changes[option] = value
     result = dataclasses.replace(options, **changes)
     if (result.attention_backend or "").lower() == "auto":

@@ -85,9 +85,9 @@ class AsyncLLM:
     async def _start(self) -> EngineFacts:
         model = self.config.model
         if self.tokenizer is None and not model.skip_tokenizer_init:
-            self.tokenizer = await self._in_thread(Tokenizer.load, model.tokenizer_path)
+            self.tokenizer = await self._in_thread(Tokenizer.load, model.tokenizer_path, model.renderer)
         if self.tokenizer is not None and model.chat_template is not None:
-            self.tokenizer.chat_template = model.chat_template
+            self.tokenizer.chat_template, self.tokenizer.renderer = model.chat_template, None
         if self.tokenizer is not None:
             model = model.with_tokens_of(len(self.tokenizer))
             self.config = msgspec.structs.replace(self.config, model=model)

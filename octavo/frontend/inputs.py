@@ -4,7 +4,7 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -17,11 +17,14 @@ from octavo.frontend.reasoning import ReasoningMarkers, reasoning_of
 from octavo.grammar.backends import guidance
 from octavo.grammar.grammar import grammar_of
 from octavo.grammar.vocabulary import SpecialTexts, special_texts
+from octavo.logging import get_logger
 from octavo.protocol.columns import pack
 from octavo.protocol.messages import EngineRequest, Reasoning
 from octavo.protocol.sampling_params import SamplingParams, StructuredOutputsParams
 from octavo.text.chat_template import check_variables
 from octavo.text.tokenizer import Tokenizer
+
+logger = get_logger(__name__)
 
 MOST_CHECKED = 1024  # grammars that are remembered to be right
 SEED_MASK = 2**63 - 1  # seeds are positive 64 bit numbers on every side
@@ -56,11 +59,12 @@ Prompt = str | list[int] | TextPrompt | TokensPrompt
 
 @dataclass(slots=True)
 class EncodedPrompt:
-    """A prompt in both forms; the text is None when only ids were given."""
+    """A prompt in both forms; the text is None when only ids were given. warnings: for who sent the conversation that it was made of."""
 
     token_ids: list[int]
     text: str | None = None
     cache_salt: str | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -354,7 +358,9 @@ def render_chat(
         variables=variables,
         **arguments,
     )
-    return EncodedPrompt(tokenizer.encode_rendered(rendered), rendered.text)
+    for warning in rendered.warnings:
+        logger.warning("%s", warning)
+    return EncodedPrompt(tokenizer.encode_rendered(rendered), rendered.text, warnings=rendered.warnings)
 
 
 def too_long(max_model_len: int, count: int) -> RequestError:

@@ -81,9 +81,9 @@ class LLM:
 
     def _begin(self, config: Config, client: EngineClient, tokenizer: Tokenizer | None) -> None:
         if tokenizer is None and not config.model.skip_tokenizer_init:
-            tokenizer = Tokenizer.load(config.model.tokenizer_path)
+            tokenizer = Tokenizer.load(config.model.tokenizer_path, config.model.renderer)
         if tokenizer is not None and config.model.chat_template is not None:
-            tokenizer.chat_template = config.model.chat_template
+            tokenizer.chat_template, tokenizer.renderer = config.model.chat_template, None
         if tokenizer is not None:
             config = msgspec.structs.replace(config, model=config.model.with_tokens_of(len(tokenizer)))
         self.config = config

@@ -1,4 +1,4 @@
-"""Arguments as elements within elements, each tag after one marker token (MiniMax M3). What an element is, its schema says, else its form."""
+"""Arguments as elements within elements, each tag after a marker token (MiniMax M3). What one is, its schema says, else its form."""
 
 import re
 from collections.abc import Mapping

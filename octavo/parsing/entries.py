@@ -5,13 +5,16 @@ exists at the end of the answer, a second reading forgives forgotten markers.
 """
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.parsing.json_text import quoted
 from octavo.parsing.parts import Call, Outer
-from octavo.parsing.run import END, Cut, Reading, Run
+from octavo.parsing.run import END, FORGOTTEN, MAX_ENDLESS, QUOTES, Cut, Reading, Run
 from octavo.parsing.values import as_json, property_schema
+
+_PLAIN_KEY = re.compile("[^<>\n\ud800-\udfff]*")
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class Entries:
     """Entries up to `end`, each: open KEY key_end [value_open | type_open TYPE type_end] VALUE close.
 
     text_types: types that make a value a string whatever the schema says (others make it JSON). wrap: what stands once on each side of
-    a value and is not part of it. is_escaped: keys are written with HTML's entities.
+    a value and is not part of it. forgets_close: models are known to begin the next entry without closing one. is_escaped: keys are
+    written with HTML's entities. then: what the row goes on with after `end`.
     """
 
     open: str
@@ -31,7 +35,9 @@ class Entries:
     type_end: str = ""
     text_types: tuple[str, ...] = ("true", "string")
     wrap: str = ""
+    forgets_close: bool = False
     is_escaped: bool = False
+    then: str = ""
 
     def read(self, run: Run, call: Call) -> Reading[bool]:
         mark = run.alphabet.marker
@@ -63,6 +69,8 @@ class Entries:
         if not (yield from run.literal(mark(self.open))):
             return None
         key = (yield from run.until(mark(self.key_end))).strip()
+        if run.is_quoting and not _PLAIN_KEY.fullmatch(key):
+            return None
         kind = ""
         if self.value_open:
             yield from run.blank()
@@ -79,16 +87,18 @@ class Entries:
         """Reads a value and its closing marker."""
         start = scan = run.at
         while True:
-            found = self._next_marker(run, scan, _outer(call).first_words)
+            found = self._next_marker(run, scan, () if run.is_quoting else _outer(call).first_words)
             if found is None:
                 scan = max(scan, len(run.text) - self._longest(run, call))
                 yield from run.more()
                 continue
             at, word = found
-            end = yield from self._end_at(run, call, at, word, seen)
-            if end is not None:
-                run.at = end
-                return self._unwrapped(run, run.text[start:at])
+            after = at + len(run.alphabet.marker(word)) if word == self.close else at
+            ways = self._ways_on(run, call)
+            if word in (self.close, self.end) and (yield from self._follows(run, after, [(self.open,), *ways] if after > at else ways)):
+                forgotten = yield from self._next_entry(run, call, start, at, seen)
+                run.at = after if forgotten is None else forgotten
+                return self._unwrapped(run, run.text[start : at if forgotten is None else forgotten])
             scan = (yield from self._quoted_until(run, call, at, word)) or at + 1
 
     def _unwrapped(self, run: Run, text: str) -> str:
@@ -97,7 +107,7 @@ class Entries:
         return run.alphabet.argument(text)
 
     def _next_marker(self, run: Run, scan: int, first_words: Sequence[str]) -> tuple[int, str] | None:
-        words = (self.close, self.open, *first_words, *((self.end,) if run.is_lenient else ()))
+        words = (self.close, *first_words, *((self.end,) if run.doubts == FORGOTTEN else ()))
         places = [(at, -len(word), word) for word in words if (at := run.text.find(run.alphabet.marker(word), scan)) >= 0]
         if not places:
             return None
@@ -105,25 +115,15 @@ class Entries:
         return at, word
 
     def _longest(self, run: Run, call: Call) -> int:
-        words = (self.close, self.open, self.end, *_outer(call).first_words)
+        words = (self.close, self.end, *_outer(call).first_words)
         return max(len(run.alphabet.marker(word)) for word in words) - 1
-
-    def _end_at(self, run: Run, call: Call, at: int, word: str, seen: set[str]) -> Reading[int | None]:
-        """Where reading goes on if the value ends at this marker; None if the marker is part of the value."""
-        mark = run.alphabet.marker
-        if word == self.close:
-            after = at + len(mark(word))
-            return after if (yield from self._follows(run, after, [(self.open,), *self._ways_on(run, call)])) else None
-        if word == self.end:
-            return at if (yield from self._follows(run, at, self._ways_on(run, call))) else None
-        if word == self.open and not run.is_quoting and (not self.wrap or run.text[:at].endswith(self.wrap)):
-            return at if (yield from self._opens_another(run, call, at, seen)) else None
-        return None
 
     def _ways_on(self, run: Run, call: Call) -> list[tuple[str, ...]]:
         """How a call may go on at its end marker."""
         outer = _outer(call)
-        if not outer.close or run.is_lenient:
+        if self.then and run.doubts != FORGOTTEN:
+            return [(self.end, self.then)]
+        if not outer.close or run.doubts == FORGOTTEN:
             return [(self.end,)]
         return [(self.end, word) for word in (outer.close, outer.call_word, END) if word != END or not run.was_cut_off]
 
@@ -133,24 +133,28 @@ class Entries:
             yield from run.more()
         return answer
 
-    def _opens_another(self, run: Run, call: Call, at: int, seen: set[str]) -> Reading[bool]:
-        """Whether the next argument of the tool begins here, the marker that closes this one forgotten."""
+    def _next_entry(self, run: Run, call: Call, start: int, end: int, seen: set[str]) -> Reading[int | None]:
+        """Where, in a value, the next argument of the tool begins, the marker that closes this one forgotten. None: nowhere.
+
+        What opens and closes again inside the value is quoted.
+        """
         properties = call.parameters.get("properties")
-        if not isinstance(properties, dict):
-            return False
-        here, run.at = run.at, at
-        try:
+        if not self.forgets_close or run.is_quoting or not isinstance(properties, dict):
+            return None
+        opening = self.wrap + run.alphabet.marker(self.open)
+        here, at = run.at, max(start, run.text.rfind(run.alphabet.marker(self.close), start, end))
+        while (at := run.text.find(opening, at, end)) >= 0:
+            run.at = at + len(self.wrap)
             head = yield from self._read_head(run)
-            is_new = head is not None and head[0] in properties and head[0] not in seen
-            return is_new and (not self.wrap or (yield from run.literal(self.wrap)))
-        except Cut:
-            return False
-        finally:
-            run.at = here
+            stands, run.at = run.at, here
+            if head and head[0] in properties and head[0] not in seen and run.text.startswith(self.wrap, stands) and stands < end:
+                return at + len(self.wrap)
+            at += 1
+        return None
 
     def _quoted_until(self, run: Run, call: Call, at: int, word: str) -> Reading[int | None]:
         """The end of a whole call that begins here, inside a value: it is text."""
-        if run.is_quoting or word not in _outer(call).first_words:
+        if run.doubts != QUOTES or word not in _outer(call).first_words or run.num_endless > MAX_ENDLESS:
             return None
         mark = run.mark()
         run.at = at
@@ -159,6 +163,7 @@ class Entries:
             is_call = yield from _outer(call).read(run)
             return run.at if is_call else None
         except Cut:
+            run.num_endless += 1
             return None
         finally:
             run.is_quoting = False

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from octavo.parsing.parts import Call, Row, read_row
-from octavo.parsing.run import Cut, Reading, Run
+from octavo.parsing.run import DOUBTS, Cut, Reading, Run
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class ToolFormat:
         """Reads calls at the place reached. False if none are written there; Cut if the text ends before the first one does."""
         if not self.open:
             return (yield from self._read_call(run))
-        if not (yield from run.literal(run.alphabet.marker(self.open))) and self.is_open_needed:
+        has_open = yield from run.literal(run.alphabet.marker(self.open))
+        if not has_open and self.is_open_needed:
             return False
         num_calls = 0
         has_noise = False
@@ -73,6 +74,7 @@ class ToolFormat:
             if (yield from run.literal(run.alphabet.marker(self.close))):
                 return num_calls > 0 or not has_noise
             mark = run.mark()
+            run.is_unsure = not (has_open or num_calls)
             try:
                 is_call = yield from self._read_call(run)
             except Cut:
@@ -80,28 +82,34 @@ class ToolFormat:
                     raise
                 self._give_up(run, start)
                 return True
+            finally:
+                run.is_unsure = False
             if is_call:
                 run.release(mark)
                 num_calls += 1
-            elif run.back(mark) and (yield from self._pass_noise(run)):
+            elif not run.back(mark):
+                return True  # its beginning is given away
+            elif (yield from self._pass_noise(run)):
                 has_noise = True
             else:
                 run.at = start
                 return num_calls > 0
 
     def _read_call(self, run: Run) -> Reading[bool]:
-        """Reads one call. At the end of the text a second, forgiving try is made."""
+        """Reads one call. If the model stopped and it has no end, it is read again, with the next of DOUBTS."""
         mark = run.mark()
-        try:
-            is_call = yield from self._read_row(run)
-        except Cut:
-            if run.was_cut_off or run.is_quoting or not run.back(mark):
-                raise
-            run.is_lenient = True
+        for doubts in DOUBTS:
+            run.doubts = doubts
             try:
                 is_call = yield from self._read_row(run)
+            except Cut:
+                if doubts == DOUBTS[-1] or run.was_cut_off or run.is_quoting or not run.back(mark):
+                    raise
+                run.mark()
+            else:
+                break
             finally:
-                run.is_lenient = False
+                run.doubts = DOUBTS[0]
         if is_call:
             run.release(mark)
             run.commit()
@@ -139,6 +147,7 @@ class ReasoningFormat:
     tokens: spellings that may be single tokens. strips: white space that belongs to the markers, on the inner side of both and after the
     closing one. starts_open: the answer begins inside a thought, unless the prompt closed it, whether or not a marker says so.
     ignores: markers in content that mean nothing. shows_all: thoughts are content, markers included.
+    wraps: markers at the beginning and at the end of the content, which may be missing.
     """
 
     opens: tuple[str, ...]
@@ -147,5 +156,6 @@ class ReasoningFormat:
     strips: str = "\n"
     starts_open: bool = False
     ignores: tuple[str, ...] = ()
+    wraps: tuple[str, str] | None = None
     shows_all: bool = False
     hides_calls: bool = False

@@ -1,15 +1,15 @@
 """Answers that are content, with thoughts and calls between their markers in it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from octavo.parsing.formats import ReasoningFormat, ToolFormat
-from octavo.parsing.run import Cut, Reading, Run, torn
+from octavo.parsing.run import MAX_ENDLESS, Cut, Reading, Run, torn
 
 _SPACES = " \t\r\n"
 _REST = re.compile("[ \t\r\n\ud800-\udfff]*")
-Found = Literal["call", "bare", "open", "close", "ignored", "end"]
+Found = Literal["call", "bare", "open", "close", "ignored", "wrap", "end"]
 
 
 class Plain:
@@ -24,12 +24,18 @@ class Plain:
         self._is_thinking, self._is_stripping = _at_start(thoughts, prompt_end)
         mark = run.alphabet.marker
         call_words = [mark(word) for word in calls.first_words] if calls else []
-        opens = [mark(word) for word in thoughts.opens] if thoughts else []
-        closes = [mark(word) for word in thoughts.closes] if thoughts else []
+        opens = _counting([mark(word) for word in thoughts.opens], thoughts.opens) if thoughts else []
+        self._opens = opens
+        closes = _counting([mark(word) for word in thoughts.closes], thoughts.closes) if thoughts else []
         ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
         in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
         bare = calls.bare if calls else ""
-        self._in_content = _Seeker({"open": opens, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored})
+        wraps = [mark(word) for word in thoughts.wraps] if thoughts and thoughts.wraps else []
+        self._wrap = wraps[0] if wraps else ""  # the one that may come next
+        self._last_wrap = wraps[1] if wraps else ""
+        self._in_content = _Seeker(
+            {"open": opens, "close": closes, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored, "wrap": wraps}
+        )
         self._in_thought = _Seeker({"close": closes, "call": in_thought})
 
     def read(self) -> Reading[None]:
@@ -75,7 +81,7 @@ class Plain:
     def _pass_opening(self) -> Reading[None]:
         """Passes a marker that opens a thought which is open already."""
         assert self._thoughts is not None
-        for word in map(self._run.alphabet.marker, self._thoughts.opens):
+        for word in self._opens:
             start = self._run.at
             yield from self._run.blank()
             if not (yield from self._run.is_at_end()) and (yield from self._literal(word)):
@@ -121,15 +127,46 @@ class Plain:
                     run.say(word)
                 self._is_thinking, self._before = True, "inside"
                 return True
+            if found == "close" and self._before == "start":  # a thought that was never opened: an empty one
+                run.at += len(word)
+                self._is_stripping = True
+                return True
             if found == "ignored":
                 if self._before == "text":
                     self._say(blank)
                 run.at += len(word)
-            elif (found == "bare" and not self._is_line_start(blank)) or not (
+            elif found == "wrap":
+                yield from self._pass_wrap(blank, word)
+            elif (found == "close" or (found == "bare" and not self._is_line_start(blank))) or not (
                 yield from self._try_call(blank, word, is_bare=found == "bare")
             ):
                 self._say(blank + word)
                 run.at += len(word)
+
+    def _pass_wrap(self, blank: str, word: str) -> Reading[None]:
+        """Passes a marker around the content with the white space beside it, where it stands at the content's beginning or end."""
+        run, thoughts = self._run, self._thoughts
+        assert thoughts is not None
+        start, run.at = run.at, run.at + len(word)
+        fits = word == self._wrap and (word == self._last_wrap or self._before in ("start", "thought"))
+        if fits and word == self._last_wrap:
+            yield from run.blank()
+            fits = (yield from run.is_at_end()) or (yield from self._is_call_next())
+            run.at = start + len(word)
+        if not fits:
+            self._say(blank + word)
+            return
+        if self._before == "text":
+            self._say(_without(blank, thoughts.strips))
+        self._wrap = "" if word == self._last_wrap else self._last_wrap
+        yield from self._strip(thoughts.strips)
+
+    def _is_call_next(self) -> Reading[bool]:
+        run, calls = self._run, self._calls
+        ways = [[run.alphabet.marker(word)] for word in calls.first_words] if calls else []
+        while (answer := run.follows(run.at, ways)) is None:
+            yield from run.more()
+        return answer
 
     def _say(self, text: str) -> None:
         if text:
@@ -154,6 +191,8 @@ class Plain:
         """
         run, calls = self._run, self._calls
         assert calls is not None
+        if run.num_endless > MAX_ENDLESS:
+            return False
         mark = run.mark()
         self._end_text(blank, in_thought)
         run.is_doubtful = in_thought or is_bare
@@ -170,6 +209,7 @@ class Plain:
                 run.at = len(run.text)
                 self._before = "call"
                 return True
+            run.num_endless += 1
         finally:
             run.is_doubtful = False
         if is_call:
@@ -202,6 +242,8 @@ class _Seeker:
         """Passes text up to a marker: what it is, the white space before it (not said), and the marker (not passed)."""
         while True:
             found = self._pattern.search(run.text, run.at) if self._pattern else None
+            if found and not run.has_ended and self._may_grow(run.text[found.start() :]):
+                found = None
             end = found.start() if found else len(run.text) if run.has_ended else len(run.text) - torn(run.text[run.at :], self._words)
             solid = run.text[run.at : end].rstrip(_SPACES)
             say(solid)
@@ -212,6 +254,16 @@ class _Seeker:
                 return (self._kinds[found[0]], blank, found[0]) if found else ("end", blank, "")
             run.trim()
             yield
+
+    def _may_grow(self, text: str) -> bool:
+        """Whether this may yet become a longer marker than the one that it is."""
+        return any(len(word) > len(text) and word.startswith(text) for word in self._words)
+
+
+def _counting(marked: list[str], words: Sequence[str]) -> list[str]:
+    """The markers that count: where one of them has tokens, one without any is text."""
+    with_tokens = [word for word, spelling in zip(marked, words) if word != spelling]
+    return with_tokens or marked
 
 
 def _without(blank: str, strips: str) -> str:

@@ -8,11 +8,15 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple, TypeVar
 
 from octavo.parsing.alphabet import Alphabet
-from octavo.parsing.events import Arguments, Content, Event, Reasoning, Tool, ToolCall, ToolEnd
+from octavo.parsing.events import Arguments, Content, Event, Reasoning, Tool, ToolCall, ToolEnd, join
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
 END = ""  # among the words that may follow: the end of the text
+# How a call that seems to have no end may be read: a whole call inside a value is quoted there; no, nothing is quoted; and its closing
+# markers may be missing.
+DOUBTS = QUOTES, NO_QUOTES, FORGOTTEN = range(3)
+MAX_ENDLESS = 32  # readings without an end are tried again at the next marker; after so many the rest is text
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
@@ -40,8 +44,10 @@ class Run:
         self.at = 0
         self.has_ended = False
         self.was_cut_off = False
-        self.is_lenient = False  # a second try: markers that a model forgot are forgiven
+        self.doubts = QUOTES
+        self.num_endless = 0  # readings that found no end
         self.is_quoting = False  # inside an argument: calls found there are text
+        self.is_unsure = False  # at a call whose first marker is missing: it begins only once it is whole
         self.is_doubtful = False  # inside a thought: calls found there count only if the answer ends with them
         self.num_calls = 0
         self._events: list[Event] = []
@@ -54,9 +60,11 @@ class Run:
     def deliver(self) -> list[Event]:
         """The events that are certain; they are forgotten here."""
         limit = len(self._events) if self._limit is None else self._limit - self._num_given
+        if limit <= 0:
+            return []
         given, self._events = self._events[:limit], self._events[limit:]
         self._num_given += len(given)
-        return given
+        return join(given)
 
     def say(self, text: str) -> None:
         shown = self.alphabet.shown(text)
@@ -71,7 +79,7 @@ class Run:
     def start_call(self, name: str, call_id: str | None = None) -> None:
         self._events.append(ToolCall(self.num_calls, name, call_id))
         self.num_calls += 1
-        if not (self.whole_calls or self.is_lenient):
+        if not (self.whole_calls or self.doubts != QUOTES or self.is_unsure):
             self.commit()
 
     def argue(self, text: str) -> None:

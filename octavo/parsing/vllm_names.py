@@ -1,4 +1,4 @@
-"""Names of formats that vLLM 0.33 takes and octavo has no table of that name for, with the table here that reads the same writing, or ""."""
+"""Names of formats that vLLM 0.33 takes and octavo does not, each with the table here that reads the same writing, or ""."""
 
 TOOLS = {
     "apertus": "",

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 
 from octavo import environment
 from octavo.errors import ConfigError, RequestError
-from octavo.text import messages as message_forms
+from octavo.text import conversation as conversations
+from octavo.text import final_message
 from octavo.text.rendered import Controls, Rendered, without_marks
 from octavo.text.sandbox import LimitedEnvironment
 
@@ -22,14 +23,15 @@ MAX_SOURCE = 2**20
 _RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize", "content_format"}
 )
-_FINAL = "\ufdd3"  # a noncharacter that ends the final message, when it is to be continued
+SWITCHES = frozenset({"enable_thinking", "thinking"})  # variables of templates
+EFFORT = "reasoning_effort"
 _environment = LimitedEnvironment()
 
 
 class ChatTemplate:
     """One compiled template.
 
-    content_format: how it reads a message's content: "string"; "openai", a list of parts; or "as_given", either.
+    content_format: how it reads a message's content: "string"; "openai", a list of parts; or "as_given", either. reads: the variables.
     """
 
     def __init__(self, source: str) -> None:
@@ -39,6 +41,7 @@ class ChatTemplate:
         try:
             tree = _environment.parse(source)
             self.content_format = _content_format(tree)
+            self.reads = frozenset(meta.find_undeclared_variables(tree))
             self._template = _environment.from_string(source)
         except jinja2.TemplateSyntaxError as fault:
             raise RequestError(f"the chat template is wrong in line {fault.lineno}: {fault.message}", parameter="chat_template") from fault
@@ -67,23 +70,46 @@ class ChatTemplate:
         messages, tools, documents and variables stays text; None trusts it.
         Raises RequestError: the template's own objection, a message it cannot take, or a limit it went over.
         """
-        if add_generation_prompt and continue_final_message:
-            raise RequestError(
-                "add_generation_prompt and continue_final_message exclude each other",
-                "continue the final message, or begin a new one",
-                "continue_final_message",
-            )
-        form = self.content_format if content_format == "auto" else content_format
-        prepared: Any = message_forms.prepare(messages, form)
-        given: Any = {name: message_forms.plain(value) for name, value in (variables or {}).items()}
-        given |= {"tools": message_forms.plain(tools or None), "documents": message_forms.plain(documents or None)}
-        if controls is not None:
-            prepared, given = controls.mark(prepared), controls.mark(given)
-        if continue_final_message:
-            _open_final(prepared)
-        known = {**(special_tokens or {}), **given, "messages": prepared, "add_generation_prompt": add_generation_prompt}
-        text = self._run(known, environment.chat_template_render_timeout_s() if time_limit_s is None else time_limit_s)
-        return Rendered(_cut_final(text) if continue_final_message else text, controls)
+        given = conversations.prepare(
+            messages,
+            self.content_format if content_format == "auto" else content_format,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            documents=documents,
+            variables=variables,
+            controls=controls,
+        )
+        names = {
+            **(special_tokens or {}),
+            **given.variables,
+            "tools": given.tools,
+            "documents": given.documents,
+            "messages": given.messages,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        text = self._run_either(names, environment.chat_template_render_timeout_s() if time_limit_s is None else time_limit_s)
+        return Rendered(final_message.cut_final(text) if continue_final_message else text, controls, self._warnings(variables or {}))
+
+    def _warnings(self, variables: Mapping[str, Any]) -> list[str]:
+        """What a variable asks for and this template cannot give: a switch of thinking, where it only has a measure of it."""
+        off = next((name for name in sorted(SWITCHES) if variables.get(name) is False), None)
+        if off is None or EFFORT not in self.reads or not self.reads.isdisjoint(SWITCHES):
+            return []
+        return [f"{off}: false changes nothing: this model always thinks; {EFFORT} (low, high ...) says how much"]
+
+    def _run_either(self, variables: dict[str, Any], time_limit_s: float) -> str:
+        """The text; where the template cannot take the arguments of calls as objects, with these as the JSON that they came as."""
+        try:
+            return self._run(variables, time_limit_s)
+        except RequestError as objection:
+            written = conversations.with_written_arguments(variables["messages"])
+            if written is None:
+                raise
+            try:
+                return self._run(variables | {"messages": written}, time_limit_s)
+            except RequestError:
+                raise objection from None
 
     def _run(self, variables: dict[str, Any], time_limit_s: float) -> str:
         _environment.start(time_limit_s)
@@ -145,31 +171,6 @@ def load_text(value: str) -> str:
         raise ConfigError(
             f"--chat-template: {value!r} is neither a file nor a template", "pass the path of a .jinja file, or the text of a template"
         ) from fault
-
-
-def _open_final(prepared: list[dict[str, Any]]) -> None:
-    """Put the end mark at the end of the final message's text."""
-    final = prepared[-1]
-    content = final["content"]
-    if isinstance(content, str):
-        final["content"] = content + _FINAL + " "
-        return
-    part = next((part for part in reversed(content) if isinstance(part.get("text"), str)), None)
-    if part is None:
-        raise RequestError("continue_final_message: the final message has no text to continue", parameter="continue_final_message")
-    part["text"] += _FINAL + " "
-
-
-def _cut_final(text: str) -> str:
-    """The text up to the end of the final message; a template that trims messages has trimmed this one as well."""
-    end = text.rfind(_FINAL)
-    if end < 0:
-        raise RequestError(
-            "continue_final_message: the final message does not appear in the rendered chat",
-            "this chat template changes or drops it; send it as part of a prompt instead",
-            "continue_final_message",
-        )
-    return text[:end] if text[end + 1 : end + 2] == " " else text[:end].rstrip()
 
 
 def _content_format(tree: nodes.Template) -> str:

@@ -7,14 +7,16 @@ from typing import Any
 from octavo.errors import RequestError
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
+_JOINTS = {"string": "\n", "paragraphs": "\n\n"}
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking")  # kinds of parts that are text, under "text" or their own name
 
 
 def prepare(messages: Sequence[Mapping[str, Any]], content_format: str) -> list[dict[str, Any]]:
     """A copy of the messages for a template.
 
-    content_format: "string" joins text parts with a newline; "openai" makes a list of parts of every content; "as_given" leaves strings and
-    lists of parts as they are. A content that is null or missing is "". Raises RequestError for what is no message.
+    content_format: "string" joins text parts with a newline, "paragraphs" with an empty line; "openai" makes a list of parts of every
+    content; "as_given" leaves strings and lists of parts as they are. A content that is null or missing is "". Raises RequestError for
+    what is no message.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)) or not messages:
         raise RequestError("messages must be a non-empty list", parameter="messages")
@@ -51,7 +53,7 @@ def _content(content: Any, index: int, content_format: str) -> Any:
     if not isinstance(content, list):
         raise RequestError(f"messages[{index}].content must be a string or a list of parts", parameter="messages")
     parts = [_part(part, index) for part in content]
-    if content_format != "string":
+    if content_format not in _JOINTS:
         return parts
     texts = []
     for part in parts:
@@ -62,7 +64,7 @@ def _content(content: Any, index: int, content_format: str) -> Any:
                 "messages",
             )
         texts.append(part["text"])
-    return "\n".join(texts)
+    return _JOINTS[content_format].join(texts)
 
 
 def _part(part: Any, index: int) -> dict[str, Any]:

@@ -24,6 +24,12 @@ def _byte_characters() -> dict[str, int]:
 
 
 _BYTES = _byte_characters()
+_CHARACTERS = {byte: character for character, byte in _BYTES.items()}
+
+
+def spell_bytes(data: bytes) -> str:
+    """A token's bytes as byte-level BPE spells them."""
+    return "".join(map(_CHARACTERS.__getitem__, data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,47 @@ Before rendering, each special token's text inside a message is put between two 
 use), and a message that ends in the beginning of one gets such a mark behind it, so that two values set side by side cannot form one.
 The marks are text to the template: trimming, searching and splitting still work. After rendering, what stands between two marks is text,
 any other occurrence is the template's own, and all marks are taken out. This holds for templates that put out values whole, trimmed or
-split; a template that removes characters from the middle of a value could still make a control token of what is left.
+split; a template that removes characters from the middle of a value could still make a control token of what is left. A message that
+brings such noncharacters itself loses them.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
+STAND_IN = "\ufdd2"  # stands on both sides of a special token in the vocabulary that takes every other spelling of one as text
+FINAL = "\ufdd3"  # ends the final message, when it is to be continued
+BREAK = "\ufdd4"  # the texts on its two sides are tokenized apart
+# names of the protocol and of JSON schemas: what they are called is not up to who writes a message
+_NAMES = frozenset(
+    [
+        "role",
+        "content",
+        "name",
+        "type",
+        "text",
+        "function",
+        "arguments",
+        "parameters",
+        "properties",
+        "required",
+        "description",
+        "items",
+        "enum",
+        "default",
+        "title",
+        "tool_calls",
+        "tool_call_id",
+        "id",
+        "tools",
+        "reasoning_content",
+        "reasoning",
+        "thinking",
+    ]
+)
+_MARKS = (OPEN, CLOSE, STAND_IN, FINAL, BREAK)
 
 
 class Controls:
@@ -32,14 +64,19 @@ class Controls:
         return re.compile(f"{OPEN}({self.pattern.pattern}){CLOSE}|[{OPEN}{CLOSE}]")
 
     def mark(self, value: Any) -> Any:
-        """A copy of a message (strings, lists, dicts) with the marks in it; keys are left alone."""
+        """A copy of a message (strings, lists, dicts) with the marks in it."""
         if isinstance(value, str):
             return self._mark_text(value)
         if isinstance(value, dict):
-            return {key: self.mark(item) for key, item in value.items()}
+            return {self._mark_key(key): self.mark(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self.mark(item) for item in value]
         return value
+
+    def _mark_key(self, key: str) -> str:
+        """A key that may be the name of something stays as it is, so that templates find it, unless a special token is in it."""
+        is_name = key in _NAMES or (key.lstrip("$").isidentifier() and not self.pattern.search(key))
+        return key if is_name else self._mark_text(key)
 
     def _mark_text(self, text: str) -> str:
         text = without_marks(text)
@@ -57,12 +94,20 @@ class Controls:
 
 
 class Rendered:
-    """What a template made of a conversation. `text` is what the model reads."""
+    """What was made of a conversation. `text` is what the model reads; `warnings` are for who sent it."""
 
-    def __init__(self, marked: str, controls: Controls | None = None) -> None:
+    def __init__(self, marked: str, controls: Controls | None = None, warnings: Sequence[str] = ()) -> None:
         self._marked = marked
         self._controls = controls
-        self.text = without_marks(marked) if controls is not None else marked
+        self.text = without_marks(marked)
+        self.warnings = list(warnings)
+
+    @property
+    def pieces(self) -> "list[Rendered]":
+        """The parts that are tokenized apart."""
+        if BREAK not in self._marked:
+            return [self]
+        return [Rendered(piece, self._controls) for piece in self._marked.split(BREAK) if piece]
 
     @cached_property
     def _parts(self) -> list[tuple[str, bool]]:
@@ -85,7 +130,9 @@ class Rendered:
 
 
 def without_marks(text: str) -> str:
-    return text.replace(OPEN, "").replace(CLOSE, "")  # translate() is slow, and nothing else runs meanwhile
+    for mark in _MARKS:  # translate() is slow, and nothing else runs meanwhile
+        text = text.replace(mark, "")
+    return text
 
 
 def _trie_pattern(texts: list[str]) -> str:

@@ -27,11 +27,14 @@ MAX_TEXT = 16 * 2**20  # characters of one value, and so of the whole output
 MAX_TOTAL = 8 * MAX_TEXT  # characters and elements made by one rendering
 MAX_INTEGER_BITS = 4096
 MAX_WIDTH = 1000  # of padding, indenting, formatting
-_NOT_ASCII = re.compile(r"[^\x00-\x7f\ufdd0\ufdd1]")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f\ufdd0-\ufdd4]")
 _PIECES_PER_LOOK = 64  # at the clock
 _PADDING_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 _PADDING_FILTERS = frozenset({"center", "indent", "wordwrap", "batch", "slice", "truncate", "tojson", "round"})
 _SPELLING_FILTERS = frozenset({"tojson", "string", "pprint", "xmlattr", "urlencode", "escape", "e", "forceescape", "sum"})
+_TEXT_FILTERS = frozenset({"string", "escape", "e", "forceescape", "upper", "lower", "title", "capitalize", "trim", "replace", "striptags"})
+_SPELLED_MARK = re.compile(r"(?<!\\)((?:\\\\)*)\\u(fdd[0-4])")  # a mark as repr() spells it; a backslash of the text itself is doubled
+_FIELD_OF_ARGUMENT = re.compile(r"\{[^{}:!]*[.\[]")  # {0[key]}, {name.attribute}
 _FORMAT_TOO_WIDE = re.compile(r"%[-+ #0]*(?:\*|\d{4,}|\d*\.(?:\*|\d{4,}))|\{[^{}]*:[^{}]*(?:\{|\d{4,})")
 
 
@@ -143,9 +146,10 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return self._join(map(self.text_of, values))
 
     def _finalize(self, value: Any) -> Any:
-        """Values that are put out: containers are measured before they are spelled."""
+        """Values that are put out: containers are measured before they are spelled, and the marks of rendered.py in them stay marks."""
         if isinstance(value, (list, tuple, dict)):
             self._reserve(self._measure(value))
+            return _SPELLED_MARK.sub(lambda match: match[1] + chr(int(match[2], 16)), str(value))
         return value
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -173,6 +177,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
                 raise LimitExceeded("the chat template computed a number that is too large")
         elif operator == "%" and isinstance(left, str):
             self._check_format(left, right)
+            right = self._spell_arguments(right) if isinstance(right, (tuple, dict)) else self._finalize(right)
         elif operator == "+" and isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
             self._reserve(len(left) + len(right))
         return self.charge(super().call_binop(context, operator, left, right))
@@ -222,6 +227,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
                 self._reserve(len(owner) + owner.count("\t") * int(arguments[0] if arguments else options.get("tabsize", 8)))
         elif name in ("format", "format_map"):
             self._check_format(owner, [*arguments, options])
+            if name == "format" and not _FIELD_OF_ARGUMENT.search(owner):
+                options |= self._spell_arguments(options)
+                return tuple(self._spell_arguments(arguments))
         elif name == "replace":
             self._check_replace(owner, *arguments[:2])
         elif name == "join" and arguments:
@@ -230,10 +238,16 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             raise LimitExceeded("the chat template uses str.translate, which is not offered")
         return arguments
 
+    def _spell_arguments(self, values: Any) -> Any:
+        """The arguments of a format, those that are containers as text."""
+        if isinstance(values, dict):
+            return {name: self._finalize(value) for name, value in values.items()}
+        return tuple(map(self._finalize, values))
+
     def _check_join(self, separator: Any, values: Any) -> list[Any]:
         items = list(values)
         self._reserve(self._measure(items) + len(str(separator)) * len(items))
-        return items
+        return [self._finalize(item) for item in items]
 
     def _check_replace(self, text: Any, old: Any = "", new: Any = "") -> None:
         if isinstance(text, str) and isinstance(old, str) and isinstance(new, str):
@@ -272,7 +286,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             self._reserve(len(value) + (value.count("\n") + 1) * (len(width) if isinstance(width, str) else int(width)))
         elif name in _SPELLING_FILTERS and isinstance(value, (list, tuple, dict)):
             self._reserve(self._measure(value))
-        return value
+        return self._finalize(value) if name in _TEXT_FILTERS else value
 
     def _tojson(
         self, value: Any, ensure_ascii: bool = False, indent: int | str | None = None, separators: Any = None, sort_keys: bool = False

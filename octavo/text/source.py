@@ -10,12 +10,13 @@ from tokenizers import processors
 
 @dataclass(slots=True)
 class TokenizerSource:
-    """special: "bos_token" and the like -> text. chat_template: one, or several by name."""
+    """special: "bos_token" and the like -> text. chat_template: one, or several by name. format: what the file says of prompts."""
 
     backend: Backend
     special: dict[str, str]
     chat_template: str | dict[str, str] | None = None
     extra_special: list[str] = field(default_factory=list)
+    format: dict[str, Any] = field(default_factory=dict)
 
 
 def from_state(state: dict[str, Any]) -> processors.PostProcessor:

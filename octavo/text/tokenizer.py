@@ -15,37 +15,49 @@ from tokenizers import Tokenizer as Backend
 
 from octavo.errors import RequestError
 from octavo.text import chat_template as templates
-from octavo.text import folder_tokenizer, gguf_tokenizer
+from octavo.text import code_renderer, folder_tokenizer, gguf_tokenizer, tekken_tokenizer
 from octavo.text.pieces import Spelling, spelling_of
-from octavo.text.rendered import Controls, Rendered
+from octavo.text.rendered import STAND_IN, Controls, Rendered
 from octavo.text.source import TokenizerSource
 
 LONG_TEXT = 8_192  # characters
-_STAND_IN = "\ufdd2"  # a noncharacter: no text that may be interchanged holds it
 
 
 class Tokenizer:
-    """A `tokenizers` tokenizer, with the names of its special tokens and its chat template."""
+    """A `tokenizers` tokenizer, with the names of its special tokens and its chat template.
 
-    def __init__(self, source: TokenizerSource, name_or_path: str = "") -> None:
+    renderer: the file in octavo/text/renderers that makes prompts of conversations in the template's stead.
+    """
+
+    def __init__(self, source: TokenizerSource, name_or_path: str = "", renderer: str | None = None) -> None:
         self.backend = source.backend
         self.name_or_path = name_or_path
         self.chat_template = source.chat_template
         self.special_tokens_map = dict(source.special)
         self.extra_special_tokens = list(source.extra_special)
+        self.renderer = renderer
+        self.format = source.format
         self.spelling: Spelling | None = spelling_of(self.backend)
         self._bytes: dict[int, bytes] = {}
         self._guarded: Backend | None = None
         self._lock = threading.Lock()
 
     @classmethod
-    def load(cls, path: str | Path) -> "Tokenizer":
+    def load(cls, path: str | Path, renderer: str | None = None) -> "Tokenizer":
         """The tokenizer of a folder or of a .gguf file. Raises CheckpointError or UnsupportedModelError."""
-        return cls.from_gguf(path) if Path(path).is_file() else cls.from_folder(path)
+        if Path(path).is_file():
+            source = gguf_tokenizer.read(path)
+        elif renderer == "mistral":
+            source = tekken_tokenizer.read(path)
+        else:
+            source = folder_tokenizer.read(path)
+        return cls(source, str(path), renderer)
 
     @classmethod
     def from_folder(cls, path: str | Path) -> "Tokenizer":
-        return cls(folder_tokenizer.read(path), str(path))
+        """The tokenizer of a folder, in whichever of the two forms it is there; tokenizer.json before tekken.json."""
+        is_tekken = tekken_tokenizer.is_only_form(path)
+        return cls.load(path, "mistral" if is_tekken else None)
 
     @classmethod
     def from_gguf(cls, path: str | Path) -> "Tokenizer":
@@ -155,9 +167,13 @@ class Tokenizer:
 
     def encode_rendered(self, rendered: Rendered) -> list[int]:
         """Token ids of a rendered chat: the template's own special tokens are special, those that came with a message are text."""
+        pieces = rendered.pieces
+        return self._encode_piece(rendered) if len(pieces) == 1 else [index for piece in pieces for index in self._encode_piece(piece)]
+
+    def _encode_piece(self, rendered: Rendered) -> list[int]:
         if not rendered.is_marked:
             return self.encode(rendered.text, add_special_tokens=False)
-        guarded = rendered.with_control(lambda match: f"{_STAND_IN}{match[0]}{_STAND_IN}")
+        guarded = rendered.with_control(lambda match: f"{STAND_IN}{match[0]}{STAND_IN}")
         return _ids(self._guard(), guarded)
 
     @cached_property
@@ -270,20 +286,27 @@ class Tokenizer:
         content_format: str = "auto",
         trust_special_tokens_in_content: bool = False,
         variables: Mapping[str, Any] | None = None,
+        tool_choice: Any = None,
+        response_format: Any = None,
     ) -> Rendered:
-        """A conversation rendered by `chat_template`, else by the tokenizer's own. `variables` go to the template. Raises RequestError."""
+        """A conversation rendered by `chat_template`, else by the tokenizer's own renderer or template. Raises RequestError.
+
+        `variables` go to the template. tool_choice, response_format: as the request has them, for formats that tell the model.
+        """
+        given: dict[str, Any] = {
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            "tools": tools,
+            "documents": documents,
+            "variables": variables,
+            "controls": None if trust_special_tokens_in_content else self.controls,
+        }
+        if self.renderer is not None and chat_template is None:
+            given |= {"tool_choice": tool_choice, "response_format": response_format, "format_facts": self.format}
+            return code_renderer.render(self.renderer, messages, **given)
         source = templates.select(chat_template or self.chat_template, wants_tools=bool(tools), wants_documents=bool(documents))
-        return templates.compile_template(source).render(
-            messages,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            tools=tools,
-            documents=documents,
-            content_format=content_format,
-            variables=variables,
-            special_tokens=self.special_tokens_map,
-            controls=None if trust_special_tokens_in_content else self.controls,
-        )
+        template = templates.compile_template(source)
+        return template.render(messages, content_format=content_format, special_tokens=self.special_tokens_map, **given)
 
     def __call__(self, text: str | Sequence[str], add_special_tokens: bool = True) -> dict[str, Any]:
         """{"input_ids": ..., "attention_mask": ...} of a text, or of several."""
@@ -309,7 +332,7 @@ def _renamed(state: str) -> str:
     names = {}
     for token in tokenizer["added_tokens"]:
         if token["special"]:
-            names[token["content"]] = token["content"] = f"{_STAND_IN}{token['content']}{_STAND_IN}"
+            names[token["content"]] = token["content"] = f"{STAND_IN}{token['content']}{STAND_IN}"
             token["normalized"] = False
     model = tokenizer["model"]
     if "merges" in model:

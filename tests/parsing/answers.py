@@ -53,7 +53,8 @@ def added_up(events: Iterable[Event]) -> Answer:
                 names.append(name)
                 arguments[index] = ""
             case Arguments(index, text):
-                assert index == len(names) - 1 and index not in ended
+                assert index == len(names) - 1
+                assert index not in ended
                 arguments[index] += text
             case ToolEnd(index):
                 ended.add(index)
@@ -94,7 +95,7 @@ def read(
     prompt_end: str = "",
     cut_off: bool = False,
 ) -> Answer:
-    """The answer in a text, after it was read whole, by 7 and by single characters, with whole calls and with calls as they come: all equal.
+    """The answer in a text, read whole, by 7 and by single characters, with whole calls and with calls as they come: all equal.
 
     special: spellings that are one special token each.
     """

@@ -169,6 +169,11 @@ def _dealt(text: str, num_tokens: int) -> list[str]:
     return [decoder.decode(data[start:end]) for start, end in itertools.pairwise(cuts)]
 
 
+def in_characters(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Special tokens whole, all other text character by character."""
+    return [[part] for piece in pieces for part in ([piece] if piece.is_special else map(Piece, piece.text))]
+
+
 def parse(fixture: Fixture, groups: Sequence[Sequence[Piece]]) -> ParseResult:
     """What a client gets that adds the deltas up."""
     special, tool_format, reasoning_format = model_of(fixture)

@@ -6,7 +6,7 @@ from canitoolcall.fixtures import Fixture, load_fixtures
 from canitoolcall.pytest_plugin import assert_conforms, family_for
 from canitoolcall.results import Observation, Status
 
-from tests.parsing.recordings import model_of, parse, pieces_of
+from tests.parsing.recordings import in_characters, model_of, parse, pieces_of
 
 
 def test_recorded_answer(canitoolcall_fixture: Fixture) -> None:
@@ -16,6 +16,7 @@ def test_recorded_answer(canitoolcall_fixture: Fixture) -> None:
     assert_conforms(canitoolcall_fixture, whole)
     streams = {strategy.id: parse(canitoolcall_fixture, split(pieces, strategy, special)) for strategy in DEFAULT_STRATEGIES}
     rows = run_checks(canitoolcall_fixture, family_for(canitoolcall_fixture), Observation(whole, streams))
+    assert parse(canitoolcall_fixture, in_characters(pieces)) == whole
     assert [row for row in rows if row.status is not Status.PASS] == []
 
 

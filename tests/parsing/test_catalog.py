@@ -13,8 +13,9 @@ from octavo.parsing.events import Arguments, Piece, ToolCall, ToolEnd, join
 from octavo.parsing.machine import open_parser
 
 WANTED: dict[Kind, str] = {
-    "tools": "deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseek_v41 qwen3_coder qwen3_xml qwen3_json hermes glm45 glm47 kimi_k2 kimi_k3 "
-    "minimax_m2 minimax_m3 openai llama3_json llama4_json llama4_pythonic pythonic mistral gemma4 functiongemma ernie45 granite granite4 "
+    "tools": "deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseek_v41 qwen3_coder qwen3_xml qwen3_json hermes glm45 glm47 kimi_k2 "
+    "kimi_k3 minimax_m2 minimax_m3 openai llama3_json llama4_json llama4_pythonic pythonic mistral gemma4 functiongemma ernie45 granite "
+    "granite4 "
     "phi4_mini_json internlm jamba step3 seed_oss hunyuan_a13b olmo3 xlam lfm2",
     "reasoning": "deepseek_r1 deepseek_v3 deepseek_v4 deepseek_v41 qwen3 glm45 glm47 kimi_k2 kimi_k3 minimax_m2 minimax_m2_append_think "
     "minimax_m3 openai_gptoss mistral gemma4 ernie45 granite olmo3 seed_oss step3 hunyuan_a13b",
@@ -37,7 +38,8 @@ def test_every_format_is_there_with_its_origin(kind: Kind) -> None:
     for name in catalog.names(kind):
         origin = catalog.origin(kind, name)
         assert origin is not None, name
-        assert origin.models and origin.sources, name
+        assert origin.models, name
+        assert origin.sources, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -51,7 +53,10 @@ def test_names_of_vllm_are_ours_or_refused_by_name(kind: Kind) -> None:
         assert not same or same in catalog.names(kind)
 
 
-@pytest.mark.parametrize(("kind", "name", "meant"), [("tools", "hermess", "hermes"), ("tools", "qwen_coder", "qwen3_coder"), ("reasoning", "deepseek_r2", "deepseek_r1")])
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [("tools", "hermess", "hermes"), ("tools", "qwen_coder", "qwen3_coder"), ("reasoning", "deepseek_r2", "deepseek_r1")],
+)
 def test_a_mistyped_name_is_told_the_nearest(kind: Kind, name: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=name) as refused:
         settle(kind, name)
@@ -84,9 +89,7 @@ def test_auto_without_any_evidence_says_so() -> None:
 def test_a_file_adds_a_format_under_its_own_name(tmp_path: Path) -> None:
     file = tmp_path / "in_house.py"
     file.write_text(
-        '"""Calls as our own models write them."""\n'
-        "from octavo.parsing.tools.hermes import FORMAT as HERMES\n"
-        "FORMAT = HERMES\n"
+        '"""Calls as our own models write them."""\nfrom octavo.parsing.tools.hermes import FORMAT as HERMES\nFORMAT = HERMES\n'
     )
     with pytest.raises(ConfigError):
         settle("tools", "in_house")

@@ -1,223 +1,331 @@
-"""What models of each format write, as their makers show it, is read as they mean it."""
+"""Answers of every format, made up and cut anywhere: what was meant comes out, and nothing else, however the stream was cut."""
 
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
-from tests.parsing.answers import Answer, read
+from octavo import plugins
+from octavo.parsing.events import Arguments, Content, Event, Piece, Reasoning, Tool, ToolCall, ToolEnd, join
+from octavo.parsing.machine import open_parser
+from tests.parsing.more_writers import MORE
+from tests.parsing.writers import WRITERS, Answer, Markup, Segments, Words, Writer
 
-PARIS = ("get_weather", {"city": "Paris"})
-OSLO = ("get_weather", {"city": "Oslo", "days": 3})
-RICH: dict[str, Any] = {
-    "city": 'Zürich "W" <b>',
-    "days": -3,
-    "share": 0.5,
-    "exact": True,
-    "tags": ["a", "b c"],
-    "place": {"street": "Rue d'Or", "number": 7},
-    "places": [{"street": "A", "number": 1}, {"street": "B", "number": 2}],
-}
-RICH_JSON = (
-    '{"city": "Zürich \\"W\\" <b>", "days": -3, "share": 0.5, "exact": true, "tags": ["a", "b c"], '
-    '"place": {"street": "Rue d\'Or", "number": 7}, "places": [{"street": "A", "number": 1}, {"street": "B", "number": 2}]}'
-)
-NS = "]<]minimax[>["
-STEP = '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="get_weather">'
-
-DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
-    # format, text, content, calls
-    ("qwen3_json", '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>', "", (PARIS,)),
-    (
-        "granite4",
-        'I look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n'
-        '<tool_call>\n{"name": "get_weather", "arguments": ' + RICH_JSON + "}\n</tool_call>",
-        "I look.",
-        (PARIS, ("get_weather", RICH)),
+ALL = WRITERS | MORE
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+TOOLS = [
+    Tool("get_time"),
+    Tool(
+        "write_file",
+        {"type": "object", "properties": {"path": STRING, "content": STRING, "mode": INTEGER}},
     ),
-    (
-        "ernie45",
-        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n'
-        '<tool_call>\n{"name": "get_weather", "arguments": ' + RICH_JSON + "}\n</tool_call>\n",
-        "",
-        (PARIS, ("get_weather", RICH)),
-    ),
-    ("granite", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]', "", (PARIS,)),
-    (
-        "granite",
-        '<|tool_call|> [{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "get_weather", "arguments": ' + RICH_JSON + "}]",
-        "",
-        (PARIS, ("get_weather", RICH)),
-    ),
-    ("granite", '<tool_call>[{"name": "get_weather", "arguments": {"city": "Paris"}}]', "", (PARIS,)),
-    ("phi4_mini_json", 'functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]', "", (PARIS,)),
-    (
-        "phi4_mini_json",
-        ' functools[{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "get_weather", "arguments": ' + RICH_JSON + "}]",
-        "",
-        (PARIS, ("get_weather", RICH)),
-    ),
-    (
-        "internlm",
-        'Sure, I will search.<|action_start|><|plugin|>\n{"name": "get_weather", "parameters": {"city": "Paris"}}<|action_end|>',
-        "Sure, I will search.",
-        (PARIS,),
-    ),
-    (
-        "internlm",
-        '<|action_start|><|plugin|>\n{"name": "get_weather", "arguments": ' + RICH_JSON + "}<|action_end|>",
-        "",
-        (("get_weather", RICH),),
-    ),
-    (
-        "jamba",
-        ' <tool_calls>[\n  {"name": "get_weather", "arguments": {"city": "Paris"}},\n  {"name": "get_weather", "arguments": '
-        + RICH_JSON
-        + "}\n]</tool_calls>",
-        "",
-        (PARIS, ("get_weather", RICH)),
-    ),
-    (
-        "hunyuan_a13b",
-        '<tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "now", "arguments": {}}]</tool_calls>',
-        "",
-        (PARIS, ("now", {})),
-    ),
-    ("xlam", '[{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "now", "arguments": {}}]', "", (PARIS, ("now", {}))),
-    ("xlam", '```json\n[{"name": "get_weather", "arguments": {"city": "Paris"}}]\n```', "", (PARIS,)),
-    ("xlam", '<tool_call>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</tool_call>', "", (PARIS,)),
-    ("xlam", '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}}]', "", (PARIS,)),
-    ("xlam", "[1] is a footnote.", "[1] is a footnote.", ()),
-    ("pythonic", '[get_weather(city="Paris"), now()]', "", (PARIS, ("now", {}))),
-    ("pythonic", "[get_weather(city='Oslo', days=3)]", "", (OSLO,)),
-    ("pythonic", "[see below](http://x)", "[see below](http://x)", ()),
-    (
-        "pythonic",
-        "[get_weather(city='Zürich \"W\" <b>', days=-3, share=0.5, exact=True, tags=['a', 'b c'], "
-        'place={"street": "Rue d\'Or", "number": 7}, places=[{\'street\': \'A\', \'number\': 1}, {\'street\': \'B\', \'number\': 2}])]',
-        "",
-        (("get_weather", RICH),),
-    ),
-    ("olmo3", '<function_calls>get_weather(city="Paris")\nnow()</function_calls>', "", (PARIS, ("now", {}))),
-    (
-        "olmo3",
-        'I look.<function_calls>\nget_weather(city="Oslo", days=3)\nget_weather(city="Paris", exact=true)\n</function_calls>',
-        "I look.",
-        (OSLO, ("get_weather", {"city": "Paris", "exact": True})),
-    ),
-    ("lfm2", '<|tool_call_start|>[get_weather(city="Paris")]<|tool_call_end|>Checking.', "Checking.", (PARIS,)),
-    ("lfm2", "<|tool_call_start|>[get_weather(city='Oslo', days=3), now()]<|tool_call_end|>", "", (OSLO, ("now", {}))),
-    (
-        "functiongemma",
-        "<start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>"
-        "<start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:3}<end_function_call>",
-        "",
-        (PARIS, OSLO),
-    ),
-    (
-        "functiongemma",
-        '<start_function_call>call:get_weather{city:<escape>Zürich "W" <b><escape>,days:-3,exact:true,place:{number:7,street:<escape>Rue d\'Or<escape>},'
-        "share:0.5,tags:[<escape>a<escape>,<escape>b c<escape>],places:[{number:1,street:<escape>A<escape>},{number:2,street:<escape>B<escape>}]}"
-        "<end_function_call><start_function_response>",
-        "",
-        (("get_weather", RICH),),
-    ),
-    ("functiongemma", "<start_function_call>call:now{}<end_function_call>", "", (("now", {}),)),
-    (
-        "seed_oss",
-        "I look.\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>",
-        "I look.",
-        (OSLO,),
-    ),
-    (
-        "seed_oss",
-        '<seed:tool_call>\n<function=get_weather>\n<parameter=city>Zürich "W" <b></parameter>\n<parameter=days>-3</parameter>\n'
-        "<parameter=share>0.5</parameter>\n<parameter=exact>True</parameter>\n<parameter=tags>['a', 'b c']</parameter>\n"
-        "<parameter=place>{'street': \"Rue d'Or\", 'number': 7}</parameter>\n"
-        '<parameter=places>[{"street": "A", "number": 1}, {"street": "B", "number": 2}]</parameter>\n</function>\n</seed:tool_call>',
-        "",
-        (("get_weather", RICH),),
-    ),
-    ("seed_oss", "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>", "", (("now", {}),)),
-    (
-        "step3",
-        f"<｜tool_calls_begin｜>{STEP}<steptml:parameter name=\"city\">Paris</steptml:parameter></steptml:invoke><｜tool_call_end｜>"
-        f"{STEP}<steptml:parameter name=\"city\">if a < b</steptml:parameter>"
-        '<steptml:parameter name="days">3</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
-        "",
-        (PARIS, ("get_weather", {"city": "if a < b", "days": 3})),
-    ),
-    (
-        "step3",
-        'Let me help.\n<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="get_weather">\n'
-        '<steptml:parameter name="city">Paris</steptml:parameter>\n</steptml:invoke><｜tool_call_end｜>\n<｜tool_calls_end｜>',
-        "Let me help.",
-        (PARIS,),
-    ),
-    (
-        "step3",
-        '<｜tool_calls_begin｜><｜tool_call_begin｜><steptml:invoke name="now"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
-        "",
-        (("now", {}),),
-    ),
-    (
-        "minimax_m2",
-        '\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n'
-        '<invoke name="now">\n</invoke>\n</minimax:tool_call>',
-        "",
-        (OSLO, ("now", {})),
-    ),
-    (
-        "minimax_m2",
-        'I look.\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Zürich "W" <b></parameter>\n<parameter name="days">-3</parameter>\n'
-        '<parameter name="share">0.5</parameter>\n<parameter name="exact">true</parameter>\n<parameter name="tags">["a", "b c"]</parameter>\n'
-        '<parameter name="place">{"street": "Rue d\'Or", "number": 7}</parameter>\n'
-        '<parameter name="places">[{"street": "A", "number": 1}, {"street": "B", "number": 2}]</parameter>\n</invoke>\n</minimax:tool_call>',
-        "I look.",
-        (("get_weather", RICH),),
-    ),
-    (
-        "minimax_m3",
-        f'{NS}<tool_call>\n{NS}<invoke name="get_weather">{NS}<city>Oslo{NS}</city>{NS}<days>3{NS}</days>{NS}</invoke>\n'
-        f'{NS}<invoke name="now">{NS}</invoke>\n{NS}</tool_call>',
-        "",
-        (OSLO, ("now", {})),
-    ),
-    (
-        "minimax_m3",
-        f'{NS}<tool_call>\n{NS}<invoke name="get_weather">{NS}<city>Zürich "W" <b>{NS}</city>{NS}<days>-3{NS}</days>{NS}<share>0.5{NS}</share>'
-        f"{NS}<exact>true{NS}</exact>{NS}<tags>{NS}<item>a{NS}</item>{NS}<item>b c{NS}</item>{NS}</tags>"
-        f"{NS}<place>{NS}<street>Rue d'Or{NS}</street>{NS}<number>7{NS}</number>{NS}</place>"
-        f"{NS}<places>{NS}<item>{NS}<street>A{NS}</street>{NS}<number>1{NS}</number>{NS}</item>"
-        f"{NS}<item>{NS}<street>B{NS}</street>{NS}<number>2{NS}</number>{NS}</item>{NS}</places>{NS}</invoke>\n{NS}</tool_call>",
-        "",
-        (("get_weather", RICH),),
-    ),
-    (
-        "minimax_m3",
-        f'{NS}<tool_call>{NS}<invoke name="get_weather">{NS}<tags>{NS}</tags>{NS}<place>{NS}</place>{NS}<city>{NS}</city>{NS}</invoke>{NS}</tool_call>',
-        "",
-        (("get_weather", {"tags": [], "place": {}, "city": ""}),),
+    Tool(
+        "search-all",
+        {
+            "type": "object",
+            "properties": {
+                "query": STRING,
+                "limit": INTEGER,
+                "ratio": {"type": "number"},
+                "exact": {"type": "boolean"},
+                "tags": {"type": "array", "items": STRING},
+                "filters": {"type": "object"},
+                "none": {"type": "null"},
+            },
+        },
     ),
 ]
-SPECIAL = {
-    "granite": ("<|tool_call|>",),
-    "internlm": ("<|action_start|>", "<|plugin|>", "<|action_end|>"),
-    "lfm2": ("<|tool_call_start|>", "<|tool_call_end|>"),
-    "functiongemma": ("<start_function_call>", "<end_function_call>", "<escape>", "<start_function_response>"),
-    "seed_oss": ("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
-    "step3": ("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>"),
-    "minimax_m3": (NS,),
-    "jamba": ("<tool_calls>", "</tool_calls>"),
-}
-
-
-@pytest.mark.parametrize(("name", "text", "content", "calls"), DOCUMENTS, ids=[f"{i}-{row[0]}" for i, row in enumerate(DOCUMENTS)])
-def test_document(name: str, text: str, content: str, calls: tuple[tuple[str, Any], ...]) -> None:
-    assert read(text, name) == Answer("", content, calls)
-    assert read(text, name, special=SPECIAL.get(name, ())) == Answer("", content, calls)
-
-
-THOUGHTS: list[tuple[str, str, str, Answer]] = [
-    # format, prompt's end, text, answer
-    ("deepseek_r1", "<｜Assistant｜><think>\n", "Hm.\n</think>\n\nYes.", Answer("Hm.\n", "\n\nYes.", ())),
+WORDS = [
+    "a",
+    "Zürich",
+    "東京",
+    "👩‍💻",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\\",
+    '"',
+    "'",
+    "`",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "<",
+    ">",
+    "</",
+    "&amp;",
+    "\\n",
+    "\\u00e9",
+    "=",
+    "/",
+    "|",
+    "｜",
 ]
+COMMON_MARKERS = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<function=f>",
+    "</function>",
+    "[TOOL_CALLS]",
+    '{"name": "get_time", "arguments": {}}',
+]
+
+Markers = Callable[[str], int | None]
+
+
+def markup_of(writer: Writer) -> list[str]:
+    """The pieces that this format's markup is made of."""
+    answer = Answer("r", "b", [("write_file", {"path": "p", "content": "c"}), ("get_time", {})], "a")
+    found = [segment.text.strip() for segment in writer.write(answer) if isinstance(segment, Markup)]
+    return sorted({text for text in (*found, *writer.tokens) if text})
+
+
+def quoted_calls(writer: Writer) -> str:
+    """Whole calls, as a value may quote them."""
+    segments = writer.write(Answer(calls=[("get_time", {}), ("write_file", {"path": "p", "mode": 1})]))
+    return "".join(segment.text for segment in segments)
+
+
+def is_unambiguous(writer: Writer, text: str) -> bool:
+    """Whether a raw value can be told from the markup after it. A format without escapes cannot write the others."""
+    if not writer.ends_of_values:
+        return True
+    text = text.replace(quoted_calls(writer), "x") if writer.quotes_whole_calls else text
+    close, *following = writer.ends_of_values
+    if not following:
+        return close not in text
+    return not any(re.search(re.escape(close) + r"\s*" + re.escape(word), text + word) for word in following)
+
+
+@st.composite
+def texts(draw: st.DrawFn, markers: Sequence[str], min_size: int = 0) -> str:
+    """Text with markers in it, whole and torn."""
+    torn = st.builds(
+        lambda marker, length: marker[: 1 + length % max(len(marker) - 1, 1)], st.sampled_from(markers or ["x"]), st.integers(0, 40)
+    )
+    fragment = st.sampled_from(WORDS) | (st.sampled_from(markers) if markers else st.nothing()) | torn | st.text(max_size=4)
+    return "".join(draw(st.lists(fragment, min_size=min_size, max_size=8)))
+
+
+@st.composite
+def arguments(draw: st.DrawFn, writer: Writer, tool: Tool) -> dict[str, Any]:
+    markers = [*markup_of(writer), *COMMON_MARKERS, quoted_calls(writer)]
+    value_texts = texts(markers).filter(lambda text: is_unambiguous(writer, text))
+    scalars = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False) | value_texts
+    keys = st.sampled_from(["a", "key", "B_2"])
+    values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=5)
+    by_type: dict[str, st.SearchStrategy[Any]] = {
+        "string": value_texts,
+        "integer": st.integers(-(10**18), 10**18),
+        "number": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-5, 5),
+        "boolean": st.booleans(),
+        "array": st.lists(values, max_size=3),
+        "object": st.dictionaries(keys, values, max_size=3),
+        "null": st.none(),
+    }
+    properties = tool.parameters.get("properties", {})
+    chosen = draw(st.lists(st.sampled_from(sorted(properties)), unique=True)) if properties else []
+    made = {key: draw(by_type[properties[key]["type"]]) for key in chosen}
+    return {
+        key: value
+        for key, value in made.items()
+        if writer.can_write(value) and (isinstance(value, str) or is_unambiguous(writer, json.dumps(value, ensure_ascii=False)))
+    }
+
+
+@st.composite
+def answers(draw: st.DrawFn, writer: Writer, has_tokens: bool) -> Answer:
+    markers = [*markup_of(writer), *COMMON_MARKERS] if has_tokens else []
+
+    def prose() -> str:
+        text = draw(texts(markers, 1)).strip()
+        if not has_tokens and any(marker in text for marker in ("[THINK]", "[/THINK]", "<think>", "</think>")):
+            return "x"
+        return text if text[:1] not in ("{", "[") else "x" + text
+
+    is_all_calls = draw(st.booleans()) if not writer.has_text_and_calls else False
+    tools = draw(st.lists(st.sampled_from(TOOLS), max_size=3)) if writer.has_text_and_calls or is_all_calls else []
+    return Answer(
+        reasoning=prose() if writer.reasoning_format and draw(st.booleans()) else "",
+        before=prose() if not is_all_calls and draw(st.booleans()) else "",
+        calls=[(tool.name, draw(arguments(writer, tool))) for tool in tools],
+        after=prose() if not is_all_calls and writer.has_text_after and tools and draw(st.booleans()) else "",
+    )
+
+
+def pieces_of(segments: Segments, tokens: Sequence[str], markers: Markers, has_tokens_in_arguments: bool) -> list[Piece]:
+    """Markup's tokens are tokens; a model's own text is ordinary text, except that in arguments it may hold tokens as well."""
+    pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+    pieces: list[Piece] = []
+    for segment in segments:
+        if isinstance(segment, Words) and not (segment.is_argument and has_tokens_in_arguments):
+            pieces.append(Piece(segment.text))
+            continue
+        at = 0
+        for found in pattern.finditer(segment.text):
+            pieces += [
+                Piece(segment.text[at : found.start()]),
+                Piece(found[0], markers(found[0]), is_special=markers(found[0]) is not None),
+            ]
+            at = found.end()
+        pieces.append(Piece(segment.text[at:]))
+    return [piece for piece in pieces if piece.text]
+
+
+@st.composite
+def cuts(draw: st.DrawFn, pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces in groups, ordinary ones cut anywhere."""
+    size = draw(st.sampled_from([1, 1, 2, 3, 5, 8]))
+    small = [
+        part
+        for piece in pieces
+        for part in (
+            [piece] if piece.token_id is not None else [Piece(piece.text[at : at + size]) for at in range(0, len(piece.text), size)]
+        )
+    ]
+    groups: list[list[Piece]] = []
+    at = 0
+    for length in draw(st.lists(st.integers(1, 6), max_size=len(small))):
+        groups.append(small[at : at + length])
+        at += length
+    return [*groups, *([piece] for piece in small[at:])]
+
+
+def parse(
+    writer: Writer, groups: Sequence[Sequence[Piece]], markers: Markers, cut_off: bool = False, whole_calls: bool = True
+) -> list[Event]:
+    parser = open_parser(
+        tool_format=writer.tool_format,
+        reasoning_format=writer.reasoning_format,
+        tools=TOOLS,
+        markers=markers,
+        whole_calls=whole_calls,
+    )
+    events: list[Event] = []
+    for group in groups:
+        events += parser.feed(group)
+    return join([*events, *parser.finish(cut_off)])
+
+
+def said(events: Sequence[Event]) -> tuple[str, str, list[tuple[str, Any]]]:
+    """Reasoning, content, and the calls that have an end."""
+    ended = [event.index for event in events if isinstance(event, ToolEnd)]
+    names = {event.index: event.name for event in events if isinstance(event, ToolCall)}
+    texts_ = {index: "".join(event.text for event in events if isinstance(event, Arguments) and event.index == index) for index in ended}
+    assert ended == list(range(len(ended)))
+    return (
+        "".join(event.text for event in events if isinstance(event, Reasoning)),
+        "".join(event.text for event in events if isinstance(event, Content)),
+        [(names[index], json.loads(texts_[index])) for index in ended],
+    )
+
+
+def quotes_calls(writer: Writer, answer: Answer) -> bool:
+    first_words = getattr(plugins.load("parsing.tools", writer.tool_format).FORMAT, "first_words", ())
+    return bool(writer.ends_of_values) and any(word in text for _, made in answer.calls for text in strings(made) for word in first_words)
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings(inner)
+
+
+def vocabulary(writer: Writer, has_tokens: bool) -> Markers:
+    ids = {spelling: 1000 + index for index, spelling in enumerate(writer.tokens)} if has_tokens else {}
+    return ids.get
+
+
+def check_answer(writer: Writer, data: st.DataObject) -> None:
+    has_tokens = data.draw(st.booleans(), label="has tokens") and bool(writer.tokens)
+    markers = vocabulary(writer, has_tokens)
+    answer = data.draw(answers(writer, has_tokens), label="answer")
+    pieces = pieces_of(writer.write(answer), writer.tokens, markers, data.draw(st.booleans(), label="tokens in arguments"))
+    whole = parse(writer, [pieces], markers)
+    assert said(whole) == (answer.reasoning, answer.before + answer.after, list(answer.calls))
+    groups = data.draw(cuts(pieces), label="cuts")
+    assert parse(writer, groups, markers) == whole
+    if not quotes_calls(writer, answer):  # in pieces a call that is quoted in another's value cannot be taken back
+        assert said(parse(writer, groups, markers, whole_calls=False)) == said(whole)
+
+
+def check_cut_off(writer: Writer, data: st.DataObject) -> None:
+    """Cut off anywhere: the whole calls before the cut stay, and what is shown is part of what was meant."""
+    has_tokens = data.draw(st.booleans()) and bool(writer.tokens)
+    markers = vocabulary(writer, has_tokens)
+    answer = data.draw(answers(writer, has_tokens))
+    pieces = pieces_of(writer.write(answer), writer.tokens, markers, data.draw(st.booleans()))
+    small = [part for piece in pieces for part in ([piece] if piece.token_id is not None else map(Piece, piece.text))]
+    kept = small[: data.draw(st.integers(0, len(small)))]
+    whole = parse(writer, [kept], markers, cut_off=True)
+    assert parse(writer, [[piece] for piece in kept], markers, cut_off=True) == whole
+    reasoning, _, calls = said(whole)
+    assert answer.reasoning.startswith(reasoning.rstrip()) or not has_tokens
+    assert calls == list(answer.calls)[: len(calls)]
+
+
+def check_soup(writer: Writer, data: st.DataObject) -> None:
+    """Markup in any order: nothing depends on the cuts, and every call that has an end has arguments that are an object."""
+    has_tokens = data.draw(st.booleans()) and bool(writer.tokens)
+    markers = vocabulary(writer, has_tokens)
+    fragments = [
+        *markup_of(writer),
+        *COMMON_MARKERS,
+        *WORDS,
+        '{"path": "p"}',
+        "write_file",
+        "get_time",
+        "1",
+        "<parameter=path>\n",
+        '"path"',
+        "\n",
+    ]
+    text = data.draw(st.lists(st.sampled_from(fragments), max_size=14))
+    pieces = pieces_of([Markup("".join(text))], writer.tokens, markers, True)
+    cut_off = data.draw(st.booleans())
+    whole_calls = data.draw(st.booleans())
+    groups = data.draw(cuts(pieces))
+    whole = parse(writer, [pieces], markers, cut_off, whole_calls)
+    assert parse(writer, groups, markers, cut_off, whole_calls) == whole
+    assert all(isinstance(call[1], dict) for call in said(whole)[2])
+
+
+PHASES = (Phase.explicit, Phase.generate)
+CHECKS = [check_answer, check_cut_off, check_soup]
+
+
+def run(check: Callable[[Writer, st.DataObject], None], writer: Writer, num_examples: int) -> None:
+    @settings(
+        max_examples=num_examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=PHASES
+    )
+    @given(st.data())
+    def checked(data: st.DataObject) -> None:
+        check(writer, data)
+
+    checked()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_sample(name: str, check: Callable[[Writer, st.DataObject], None]) -> None:
+    run(check, ALL[name], 15)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_many(name: str, check: Callable[[Writer, st.DataObject], None]) -> None:
+    run(check, ALL[name], 10_000)

@@ -32,7 +32,7 @@ def _cut(text: str, *sizes: int) -> list[bytes | str]:
     return pieces
 
 
-# what a model says that thinks in <think> and calls in <tool_call>; its template ends with "\n" where it closes a thought, and with ">" where
+# what a model says that thinks in <think> and calls in <tool_call>; its template ends with "\n" where it closes a thought, with ">" where
 # it opens one
 TALKS: dict[str, list[bytes | str]] = {
     "w": _cut(_CALL, 7, 3, 11),
@@ -57,7 +57,8 @@ TALK_LOOPS = "e"
 TALK_TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
     "{% for c in m.tool_calls or [] %}{{ c.function.name }}("
-    "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v | tojson }}{% endfor %}){% endfor %}{% endfor %}{% if tools %}[tools]{{ tools | tojson }}{% endif %}"
+    "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v | tojson }}{% endfor %}){% endfor %}{% endfor %}"
+    "{% if tools %}[tools]{{ tools | tojson }}{% endif %}"
     "{% if add_generation_prompt %}{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
     "{% elif enable_thinking is defined %}<think>{% else %}{{ messages[-1].content[-1:] }}{% endif %}{% endif %}"
 )

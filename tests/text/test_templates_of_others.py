@@ -1,5 +1,7 @@
 """Seventy chat templates as models ship them render as transformers renders them."""
 
+import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +42,81 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
         "tools": [TOOL],
         "add_generation_prompt": True,
     },
+    "two calls, with their JSON as text": {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Weather?"},
+            {"role": "assistant", "content": None, "tool_calls": [CALL, CALL | {"id": "abcdefghj"}]},
+            {"role": "tool", "tool_call_id": "abcdefghi", "name": "get_weather", "content": "cold"},
+            {"role": "tool", "tool_call_id": "abcdefghj", "name": "get_weather", "content": "warm"},
+            {"role": "assistant", "content": "Both."},
+            {"role": "user", "content": "Thanks"},
+        ],
+        "tools": [TOOL, TOOL],
+        "add_generation_prompt": True,
+    },
+    "thoughts": {
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Hello", "reasoning_content": "greet <b>", "thinking": "greet <b>"},
+            {"role": "user", "content": "Weather?"},
+            {"role": "assistant", "content": "", "reasoning_content": "look", "thinking": "look", "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "abcdefghi", "name": "get_weather", "content": "3"},
+        ],
+        "tools": [TOOL],
+        "add_generation_prompt": True,
+    },
+    "no thinking": {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "enable_thinking": False,
+        "thinking": False,
+        "add_generation_prompt": True,
+    },
+    "thinking": {"messages": [{"role": "user", "content": "Hi"}], "enable_thinking": True, "thinking": True, "add_generation_prompt": True},
+    "effort": {"messages": [{"role": "user", "content": "Hi"}], "reasoning_effort": "low", "add_generation_prompt": True},
+    "earlier thoughts kept": {
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Hello", "reasoning_content": "greet", "thinking": "greet"},
+            {"role": "user", "content": "Bye"},
+        ],
+        "clear_thinking": False,
+        "preserve_thinking": True,
+        "add_generation_prompt": True,
+    },
+    "documents": {
+        "messages": [{"role": "user", "content": "What does it say?"}],
+        "documents": [{"title": "T <b>", "text": "é", "doc_id": "1"}, {"title": "U", "text": "x", "doc_id": "2"}],
+        "add_generation_prompt": True,
+    },
     "continued": {
         "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello "}],
         "continue_final_message": True,
     },
 }
+FIELDS = ("tools", "documents", "add_generation_prompt", "continue_final_message")
+
+
+def write_arguments(messages: list[dict[str, Any]]) -> None:
+    """Make the arguments of calls JSON, as clients send them."""
+    for message in messages:
+        for call in message.get("tool_calls", []):
+            call["function"] = call["function"] | {"arguments": json.dumps(call["function"]["arguments"])}
+
+
+def reference(source: str, messages: list[dict[str, Any]], options: dict[str, Any]) -> str | None:
+    """What transformers renders: with the arguments of calls as objects, else as JSON; None if it cannot."""
+    for as_text in (False, True):
+        written = copy.deepcopy(messages)
+        if as_text:
+            write_arguments(written)
+        for message in written:
+            message["content"] = message["content"] or ""
+        try:
+            return str(render_jinja_template([written], chat_template=source, **options, **SPECIAL)[0][0])
+        except Exception:  # a template of another syntax, or one that wants other messages
+            continue
+    return None
 
 
 @pytest.mark.oracle
@@ -56,13 +128,17 @@ def test_equal_to_transformers(llama_cpp_models: Path) -> None:
         ours = ChatTemplate(source)
         for name, conversation in CONVERSATIONS.items():
             options = {key: value for key, value in conversation.items() if key != "messages"}
-            try:
-                want = render_jinja_template([conversation["messages"]], chat_template=source, **options, **SPECIAL)[0][0]
-            except Exception:  # the oracle cannot render it: a template of another syntax, or one that wants other messages
+            given = {key: options[key] for key in FIELDS if key in options}
+            given |= {"variables": {key: value for key, value in options.items() if key not in FIELDS}, "special_tokens": SPECIAL}
+            messages = copy.deepcopy(conversation["messages"])
+            want = reference(source, messages, options)
+            if "as text" in name:
+                write_arguments(messages)
+            if want is None:
                 with pytest.raises(RequestError):
-                    ours.render(conversation["messages"], special_tokens=SPECIAL, **options)
+                    ours.render(messages, **given)
                 continue
-            assert ours.render(conversation["messages"], special_tokens=SPECIAL, **options).text == want, (file.name, name)
+            assert ours.render(messages, **given).text == want, (file.name, name)
             compared += 1
     assert len(files) == 70
-    assert compared >= 320
+    assert compared >= 780

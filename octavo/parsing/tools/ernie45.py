@@ -1,8 +1,9 @@
-"""Each call as a JSON object between <tool_call> and </tool_call>, as hermes."""
+"""The format of hermes: <tool_call>{"name": ..., "arguments": {...}}</tool_call>."""
 
 from octavo.parsing.origin import Origin
-from octavo.parsing.tools.hermes import FORMAT as FORMAT
+from octavo.parsing.tools import hermes
 
+FORMAT = hermes.FORMAT
 ORIGIN = Origin(
     models="ERNIE 4.5 Thinking",
     sources=("tests of PaddlePaddle/FastDeploy, by the model's makers",),

@@ -1,8 +1,9 @@
-"""Each call as a JSON object between <tool_call> and </tool_call>, as hermes."""
+"""The format of hermes: <tool_call>{"name": ..., "arguments": {...}}</tool_call>."""
 
 from octavo.parsing.origin import Origin
-from octavo.parsing.tools.hermes import FORMAT as FORMAT
+from octavo.parsing.tools import hermes
 
+FORMAT = hermes.FORMAT
 ORIGIN = Origin(
     models="Qwen3 and Qwen2.5, as hermes",
     sources=("chat template of Qwen/Qwen3-0.6B",),

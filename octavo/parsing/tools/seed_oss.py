@@ -6,13 +6,9 @@ from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Name
 
 FORMAT = ToolFormat(
-    call=(
-        "<seed:tool_call>",
-        "<function=",
-        Name(until=">"),
-        Entries(open="<parameter=", key_end=">", close="</parameter>", end="</function>"),
-        "</seed:tool_call>",
-    ),
+    open="<seed:tool_call>",
+    call=("<function=", Name(until=">"), Entries(open="<parameter=", key_end=">", close="</parameter>", end="</function>")),
+    close="</seed:tool_call>",
     tokens=("<seed:tool_call>", "</seed:tool_call>"),
     strips_before="\n",
 )

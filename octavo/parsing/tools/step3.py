@@ -1,4 +1,4 @@
-"""Calls as <steptml:invoke name="NAME"> with <steptml:parameter name="KEY"> elements, each between tool_call markers, all between tool_calls markers."""
+"""<steptml:invoke name="NAME"> with a <steptml:parameter name="KEY"> each, between markers for one call and for all: Step 3."""
 
 from octavo.parsing.entries import Entries
 from octavo.parsing.formats import ToolFormat
@@ -13,7 +13,13 @@ FORMAT = ToolFormat(
         Maybe(("<｜tool_sep｜>",)),
         '<steptml:invoke name="',
         Name(until='">'),
-        Entries(open='<steptml:parameter name="', key_end='">', close="</steptml:parameter>", end="</steptml:invoke>"),
+        Entries(
+            open='<steptml:parameter name="',
+            key_end='">',
+            close="</steptml:parameter>",
+            end="</steptml:invoke>",
+            then="<｜tool_call_end｜>",
+        ),
         "<｜tool_call_end｜>",
         Maybe(("<｜tool_sep｜>",)),
     ),

@@ -2,9 +2,9 @@
 
 from octavo.parsing.formats import ToolFormat
 from octavo.parsing.origin import Origin
-from octavo.parsing.parts import Objects, OneOf
+from octavo.parsing.parts import Object, Objects, OneOf
 
-_CALLS = Objects()
+_CALLS = Objects(Object(is_bare=True))
 FORMAT = ToolFormat(
     call=(
         OneOf(

@@ -8,6 +8,7 @@ from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.inputs import EncodedPrompt
 from octavo.server.openai.protocol import Conversation
 from octavo.server.state import ServerState
+from octavo.text.chat_template import SWITCHES
 
 
 async def encode_conversation(
@@ -28,6 +29,9 @@ async def encode_conversation(
             "leave chat_template away, or start the server with --trust-request-chat-template",
             "chat_template",
         )
+    asked = dict(variables or {})
+    if (effort := asked.get("reasoning_effort")) is not None and not SWITCHES & body.chat_template_kwargs.keys():
+        asked["enable_thinking"] = effort != "none"  # what templates read that have a switch and no measure
     prompt = await llm.encode_chat(
         body.messages,
         chat_template=body.chat_template,
@@ -35,8 +39,11 @@ async def encode_conversation(
         continue_final_message=body.continue_final_message,
         tools=body.tools if shows_tools else None,
         documents=documents,
-        variables={**state.options.default_chat_template_kwargs, **(variables or {}), **body.chat_template_kwargs},
+        variables={**state.options.default_chat_template_kwargs, **asked, **body.chat_template_kwargs},
+        tool_choice=getattr(body, "tool_choice", None),
+        response_format=getattr(body, "response_format", None),
     )
+    body.warn(prompt.warnings)
     tokenizer = llm.get_tokenizer()
     if body.add_special_tokens and tokenizer.adds_bos:
         prompt.token_ids.insert(0, tokenizer.bos_token_id)

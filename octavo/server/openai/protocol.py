@@ -4,9 +4,10 @@ A field that is null counts as absent, an unknown one is let through and told to
 exist yet is refused by name when it is set to something that would ask for it.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from octavo.errors import RequestError
 from octavo.frontend.inputs import unavailable
@@ -41,6 +42,16 @@ class Body(BaseModel):
             if value is not None and value not in harmless:
                 raise unavailable(name, name)
         return self
+
+    _warnings: list[str] = PrivateAttr(default_factory=list)
+
+    def warn(self, warnings: Iterable[str]) -> None:
+        """Keep what the client is to be told of its request."""
+        self._warnings.extend(warnings)
+
+    @property
+    def warnings(self) -> list[str]:
+        return self._warnings
 
     @property
     def ignored(self) -> list[str]:

@@ -23,6 +23,7 @@ from octavo.server.state import ServerState, run_until
 logger = get_logger(__name__)
 
 IGNORED = "x-ignored-fields"
+WARNINGS = "x-warnings"
 MAX_NAMED = 20  # ignored fields that the header names
 _PARAMETERS = frozenset(SamplingParams.__struct_fields__)
 _NOT_FOR_BEAMS = (
@@ -107,7 +108,9 @@ def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams
 
 
 def noted(response: Response, body: Body) -> Response:
-    """The answer with a header that names what of the request nothing read."""
+    """The answer with headers that name what of the request nothing read, and what else is to be said of it."""
+    if body.warnings:
+        response.headers[WARNINGS] = "; ".join(body.warnings)
     if names := body.ignored:
         logger.debug("ignored fields of a request: %s", names)
         shown = [name for name in names if _HEADER_SAFE.fullmatch(name)][:MAX_NAMED]
