@@ -180,8 +180,8 @@ def test_answers_do_not_depend_on_scheduling(folder: Path, llm: LLM) -> None:
 
 
 def test_close_at_max_tokens_brings_every_document_to_its_end(folder: Path) -> None:
-    strings = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "string", "minLength": 3}}},
-               "required": ["a", "b"]}  # fmt: skip
+    parts = {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "string", "minLength": 3}}}
+    strings = {"type": "object", "properties": parts, "required": ["a", "b"]}
     cases: list[dict[str, Any]] = [{"json": SCHEMA}, {"json": strings}, {"json_object": True}, {"json": {}}, {"regex": "a+(bc+d)+!"}]
     with LLM(str(folder), **options(structured_outputs_config={"close_at_max_tokens": True})) as llm:
         for grammar in cases:
