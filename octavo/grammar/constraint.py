@@ -10,7 +10,8 @@ from octavo.grammar.numbers import NumberRun, number_tokens
 from octavo.grammar.thinking import Thinking
 from octavo.grammar.vocabulary import Vocabulary
 
-WINDOW = 256  # tokens before the last one in which the end is looked for after each token
+WINDOW = 256  # tokens before the last one in which the end of a JSON document is looked for after each token
+NARROW_WINDOW = 64  # the same of any other text, whose end takes longer to find
 SPACING = 16  # before that, after each so many
 
 
@@ -21,7 +22,7 @@ class Tables:
         self.tokens = vocabulary.tokens
         self.words = vocabulary.words
         self.no_numbers = number_tokens(vocabulary.tokens)
-        self.finder = Finder(vocabulary.tokens)
+        self.finder = Finder(vocabulary.tokens, set(vocabulary.specials.values()) - set(vocabulary.eos_token_ids))
         bits = np.ones(32 * self.words, np.uint8)
         bits[[token for token in vocabulary.eos_token_ids if 0 <= token < len(bits)]] = 0
         self.no_ends = np.packbits(bits, bitorder="little").view(np.int32)
@@ -171,7 +172,7 @@ class Constraint:
             return True
         ending.unchecked += 1
         room = ending.room - 1
-        if room > WINDOW and ending.unchecked < SPACING:
+        if room > (WINDOW if self._is_json else NARROW_WINDOW) and ending.unchecked < SPACING:
             ending.room = room
             return True
         path = self._tables.finder.find(matcher, room, self._is_json)

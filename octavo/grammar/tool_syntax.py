@@ -50,13 +50,14 @@ def as_parameters(begin: str, end: str) -> Arguments:
 
 
 def as_marked_parameters(begin: str, end: str) -> Arguments:
-    """The same, and {is_text} in `begin` becomes true where a string stands without quotes, else false."""
+    """The same; in `begin` {is_text} becomes true where a string stands without quotes, else false, and {type} its type's name."""
 
     def make(schema: dict[str, Any]) -> list[Format]:
         elements: list[Format] = []
         for name, value in properties_of(schema).items():
             flag = "true" if is_text(value, schema) else "false"
-            filled = begin.replace("{name}", name).replace("{is_text}", flag)
+            kind = "string" if flag == "true" else value.get("type") if isinstance(value, dict) else None
+            filled = begin.replace("{name}", name).replace("{is_text}", flag).replace("{type}", kind if isinstance(kind, str) else "object")
             tag = {"type": "tag", "begin": filled, "content": value_format(value, schema), "end": end}
             elements.append(tag if name in schema.get("required", []) else {"type": "optional", "content": tag})
         return elements
@@ -136,14 +137,40 @@ _QWEN_XML = Syntax(
 _HERMES = _json_call("<tool_call>\n", "\n</tool_call>")
 
 
-def _dsml(section: str) -> Syntax:
+def _dsml(section: str, space: str = "") -> Syntax:
+    begin, end = f"<｜DSML｜{space}", f"</｜DSML｜{space}"
     return Syntax(
-        '<｜DSML｜invoke name="{name}">\n',
-        "</｜DSML｜invoke>",
-        as_marked_parameters('<｜DSML｜parameter name="{name}" string="{is_text}">', "</｜DSML｜parameter>\n"),
-        opening=f"<｜DSML｜{section}>\n",
-        closing=f"\n</｜DSML｜{section}>",
+        begin + 'invoke name="{name}">\n',
+        f"{end}invoke>",
+        as_marked_parameters(begin + 'parameter name="{name}" string="{is_text}">', f"{end}parameter>\n"),
+        opening=f"{begin}{section}>\n",
+        closing=f"\n{end}{section}>",
     )
+
+
+def as_elements(mark: str) -> Arguments:
+    """An element for each property, with the marker before each tag; objects and arrays as elements within, the items named item."""
+
+    def element(name: str, value: Any, root: dict[str, Any]) -> Format:
+        return _joined([constant(f"{mark}<{name}>"), *content(value, root), constant(f"{mark}</{name}>")])
+
+    def content(value: Any, root: dict[str, Any]) -> list[Format]:
+        schema = value if isinstance(value, dict) else {}
+        if schema.get("type") == "object" and properties_of(schema):
+            return members(schema, root)
+        if schema.get("type") == "array" and isinstance(schema.get("items"), dict):
+            kind = "plus" if schema.get("minItems") else "star"
+            return [{"type": kind, "content": element("item", schema["items"], root)}]
+        return [value_format(schema, root)]
+
+    def members(schema: dict[str, Any], root: dict[str, Any]) -> list[Format]:
+        required, made = schema.get("required", []), []
+        for name, value in properties_of(schema).items():
+            one = element(name, value, root)
+            made.append(one if name in required else {"type": "optional", "content": one})
+        return made
+
+    return lambda schema: members(schema, schema)
 
 
 _PYTHONIC = Syntax("{name}(", ")", as_keywords, opening="[", separator=", ", closing="]")
@@ -172,6 +199,7 @@ SYNTAXES: dict[str, Syntax] = {
     ),
     "deepseek_v32": _dsml("function_calls"),
     "deepseek_v4": _dsml("tool_calls"),
+    "deepseek_v41": _dsml("calls", " "),
     "glm45": Syntax("<tool_call>{name}\n", "</tool_call>", as_parameters("<arg_key>{name}</arg_key>\n<arg_value>", "</arg_value>\n")),
     "glm47": Syntax(
         "<tool_call>{name}", "</tool_call>", as_parameters("<arg_key>{name}</arg_key><arg_value>", "</arg_value>"), separator=""
@@ -190,6 +218,22 @@ SYNTAXES: dict[str, Syntax] = {
         as_parameters('<parameter name="{name}">', "</parameter>\n"),
         opening="<minimax:tool_call>\n",
         closing="\n</minimax:tool_call>",
+    ),
+    "kimi_k3": Syntax(
+        '<|open|>call tool="{name}"<|sep|>',
+        "<|close|>call<|sep|>",
+        as_marked_parameters('<|open|>argument key="{name}" type="{type}"<|sep|>', "<|close|>argument<|sep|>"),
+        opening="<|open|>tools<|sep|>",
+        separator="",
+        closing="<|close|>tools<|sep|>",
+    ),
+    "minimax_m3": Syntax(
+        ']<]minimax[>[<invoke name="{name}">',
+        "]<]minimax[>[</invoke>",
+        as_elements("]<]minimax[>["),
+        opening="]<]minimax[>[<tool_call>",
+        separator="",
+        closing="]<]minimax[>[</tool_call>",
     ),
     "openai": Syntax("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>", "", as_json, is_repeatable=False),
     "llama3_json": _json_call("", "", "parameters", separator="; "),

@@ -14,8 +14,10 @@ from octavo.grammar.vocabulary import Vocabulary
 MOST_ORDERS = 24  # of the keys of one object
 
 
-def generate(vocabulary: Vocabulary, matcher: Any, rng: random.Random, length: int, finder: Finder, is_json: bool = True) -> bytes | None:
-    """A text that the grammar allows: `length` random tokens, then the nearest end. None if no end is near."""
+def generate(
+    vocabulary: Vocabulary, matcher: Any, rng: random.Random, length: int, finder: Finder, is_json: bool = True
+) -> list[int] | None:
+    """The tokens of a text that the grammar allows: `length` random ones, then the nearest end. None if no end is near."""
     said: list[int] = []
     words = np.zeros(vocabulary.words, np.int32)
     ends = set(vocabulary.eos_token_ids)
@@ -29,7 +31,7 @@ def generate(vocabulary: Vocabulary, matcher: Any, rng: random.Random, length: i
         assert matcher.accept(token)
         said.append(token)
     path = finder.find(matcher, 400, is_json)
-    return None if path is None else b"".join(vocabulary.tokens[token] for token in [*said, *path])
+    return None if path is None else [*said, *path]
 
 
 def spellings(value: Any) -> Iterator[str]:
