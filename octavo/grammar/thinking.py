@@ -49,6 +49,7 @@ class Thinking:
                 self._forcing = []
         elif self._ends_with(self.reasoning.starts):
             if self.state is ReasoningState.BEFORE or not self._is_binding:
+                self.was_skipped = False  # a marker of several tokens looked like an answer until now
                 self._turn(ReasoningState.OPEN)
         elif self.state is ReasoningState.BEFORE and self._is_binding:
             self.was_skipped = not self._ends_with(self.reasoning.ends)
