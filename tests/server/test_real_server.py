@@ -181,7 +181,7 @@ def test_models_version_and_health(real_server: RealServer, client: openai.OpenA
         ),
         ({"logprobs": True, "top_logprobs": 21}, openai.BadRequestError, "top_logprobs"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError, "tools"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),
+        ({"response_format": {"type": "yaml"}}, openai.BadRequestError, "response_format"),
         ({"stream_options": {"include_usage": True}}, openai.BadRequestError, "stream_options"),
     ],
     ids=str,
