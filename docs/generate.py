@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from octavo import environment, plugins
-from octavo.bench.options import DatasetOptions, LatencyOptions, ServeOptions, StartupOptions, ThroughputOptions
+from octavo.bench.options import DatasetOptions, LatencyOptions, QualityOptions, ServeOptions, StartupOptions, ThroughputOptions
 from octavo.config import awaited, variables
 from octavo.config.options import BatchOptions, Options, ServerOptions, typed_fields
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
@@ -92,8 +92,8 @@ def bench_page() -> str:
     lines = [
         "# Options of the benches",
         "",
-        "`octavo bench serve` and `octavo bench throughput` have the options under Datasets and their own; `throughput`, `latency` and",
-        "`startup` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
+        "`octavo bench serve` and `octavo bench throughput` have the options under Datasets and their own; `throughput`, `latency`,",
+        "`startup` and `quality` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
     ]
     datasets = {f.name for f in fields(DatasetOptions)}
     for title, cls in (
@@ -102,6 +102,7 @@ def bench_page() -> str:
         ("throughput", ThroughputOptions),
         ("latency", LatencyOptions),
         ("startup", StartupOptions),
+        ("quality", QualityOptions),
     ):
         lines += ["", f"## {title}", "", "| option | default | what it does |", "|---|---|---|"]
         for f in fields(cls):
@@ -131,6 +132,18 @@ def models_page() -> str:
     lines = ["# Models", "", "Model types that octavo builds: the `model_type` of config.json, and the architecture of a GGUF file.", ""]
     lines += [f"- `{name}`" for name in plugins.names("models")]
     return "\n".join(lines) + "\n"
+
+
+def quality_page() -> str:
+    from docs.quality import quality_page
+
+    return quality_page()
+
+
+def formats_page() -> str:
+    from docs.formats import formats_page  # reads weights, which the other pages need not wait for
+
+    return formats_page()
 
 
 def api_page() -> str:
@@ -223,7 +236,7 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def formats_page() -> str:
+def tool_formats_page() -> str:
     lines = [
         "# Tool and reasoning formats",
         "",
@@ -263,6 +276,8 @@ PAGES = {
     "metrics.md": metrics_page,
     "bench.md": bench_page,
     "formats.md": formats_page,
+    "tool-formats.md": tool_formats_page,
+    "quality.md": quality_page,
 }
 
 
