@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 from octavo import plugins
 from octavo.errors import ConfigError
 from octavo.parsing import vllm_names
+from octavo.parsing.channels import Channels
+from octavo.parsing.formats import ReasoningFormat, ToolFormat
 from octavo.parsing.origin import Origin
 
 Kind = Literal["tools", "reasoning"]
@@ -35,6 +37,12 @@ def add_file(kind: Kind, path: str) -> str:
 def origin(kind: Kind, name: str) -> Origin | None:
     """Where a format comes from; None if its file does not say."""
     found: Origin | None = getattr(plugins.load(f"parsing.{kind}", name), "ORIGIN", None)
+    return found
+
+
+def table(kind: Kind, name: str) -> ToolFormat | ReasoningFormat | Channels:
+    """The format of that name."""
+    found: ToolFormat | ReasoningFormat | Channels = plugins.load(f"parsing.{kind}", name).FORMAT
     return found
 
 

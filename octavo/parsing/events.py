@@ -107,4 +107,6 @@ def _close(joined: list[Event], texts: list[str], before_last: bool) -> None:
     """Gives the last event, or the one before it, all the texts that belong to it."""
     if len(texts) > 1:
         place = -2 if before_last else -1
-        joined[place] = replace(joined[place], text="".join(texts))  # type: ignore[call-arg, arg-type]
+        told = joined[place]
+        assert isinstance(told, Reasoning | Content | Arguments)
+        joined[place] = replace(told, text="".join(texts))

@@ -105,6 +105,7 @@ MORE = {
         _function_gemma,
         ("<start_function_call>", "<end_function_call>", "<escape>"),
         ends_of_values=("<escape>",),
+        quotes_whole_calls=False,
     ),
     "granite": Writer("granite", objects(start="<|tool_call|>[", end="]", between=", ", is_each=False), ("<|tool_call|>",)),
     "granite in letters": Writer(
@@ -162,6 +163,7 @@ MORE = {
         ("<mm:think>", "</mm:think>"),
         ends_of_values=(NS,),
         can_write=_has_elements,
+        quotes_whole_calls=False,
     ),
     "olmo3": Writer(
         "olmo3",

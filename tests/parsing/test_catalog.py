@@ -125,3 +125,31 @@ def test_a_file_that_cannot_be_a_format_is_refused(tmp_path: Path, name: str, te
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no Python file"):
         catalog.add_file("reasoning", str(tmp_path / "absent.py"))
+
+
+def test_a_type_alone_opens_no_thought_unless_all_its_models_think() -> None:
+    by_type = {
+        name
+        for name in catalog.names("reasoning")
+        if (origin := catalog.origin("reasoning", name))
+        and origin.model_types
+        and getattr(catalog.table("reasoning", name), "starts_open", False)
+    }
+    assert by_type == {"minimax_m2", "step3"}
+    assert settle("reasoning", "auto", template="{{ messages }}", model_type="ernie4_5_moe").name is None
+
+
+@pytest.mark.parametrize(
+    ("model_type", "tools", "reasoning"),
+    [
+        ("deepseek_v32", "deepseek_v32", "deepseek_v3"),
+        ("deepseek_v41", "deepseek_v41", "deepseek_v41"),
+        ("kimi_k3", "kimi_k3", "kimi_k3"),
+        ("gpt_oss", "openai", "openai_gptoss"),
+        ("mistral3", "mistral", None),
+        ("llama", None, None),
+    ],
+)
+def test_models_without_a_template_are_known_by_their_type(model_type: str, tools: str | None, reasoning: str | None) -> None:
+    assert settle("tools", "auto", model_type=model_type).name == tools
+    assert settle("reasoning", "auto", model_type=model_type).name == reasoning

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+_SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}, "required": ["a"]}
+_TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": _SCHEMA, "strict": False}}
+_CALLED = {"name": "look", "arguments": '{"a": 1}'}
 # endpoint -> bodies that it answers with 200
 SEEDS: dict[str, list[dict[str, Any]]] = {
     "/v1/chat/completions": [
@@ -52,8 +55,34 @@ SEEDS: dict[str, list[dict[str, Any]]] = {
             "continue_final_message": False,
             "return_token_ids": True,
         },
+        {
+            "messages": [
+                {"role": "user", "content": "say x"},
+                {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": _CALLED}]},
+                {"role": "tool", "tool_call_id": "c", "content": "say p"},
+            ],
+            "tools": [_TOOL],
+            "tool_choice": "none",
+            "parallel_tool_calls": False,
+            "include_reasoning": False,
+            "reasoning_effort": "low",
+            "response_format": {"type": "text"},
+            "max_tokens": 4,
+        },
+        {
+            "messages": [{"role": "user", "content": "say p"}],
+            "tools": [_TOOL, {"type": "function", "function": {"name": "now", "strict": True}}],
+            "tool_choice": {"type": "function", "function": {"name": "now"}},
+            "max_tokens": 4,
+        },
+        {
+            "messages": [{"role": "user", "content": "say p"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": _SCHEMA}},
+            "max_tokens": 3,
+        },
     ],
     "/v1/completions": [
+        {"prompt": "say p", "structured_outputs": {"choice": ["plain", "words"], "disable_any_whitespace": True}, "max_tokens": 3},
         {"model": "scripted", "prompt": "say p", "max_tokens": 8, "temperature": 0},
         {"prompt": ["say p", "say t"], "max_tokens": 4, "n": 2, "stream": True, "stream_options": {"include_usage": True}, "logprobs": 2},
         {"prompt": [115, 97, 121, 112], "max_tokens": 3, "echo": True, "logprobs": 1, "prompt_logprobs": 1, "ignore_eos": True, "seed": 1},

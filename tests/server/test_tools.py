@@ -319,6 +319,60 @@ async def test_what_is_no_offer_is_refused_by_name(
     assert words in error["message"]
 
 
+_WRONG = {"type": "object", "properties": {"a": {"type": "nope"}}}
+
+
+@pytest.mark.parametrize(
+    ("body", "parameter"),
+    [
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": _WRONG}}}, "response_format"),
+        ({"structured_outputs": {"json": _WRONG}}, "structured_outputs"),
+        ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"json": {}}, "response_format": {"type": "json_object"}}, "structured_outputs"),
+        ({"tools": [talking.function("f", strict=True, a={"type": "nope"})]}, "tools"),
+        ({"tools": [talking.function("f", a={"type": "nope"})], "tool_choice": "required"}, "tools"),
+    ],
+)
+async def test_a_form_that_cannot_be_is_refused_under_the_name_that_the_client_wrote(
+    speaker: Tokenizer, body: dict[str, Any], parameter: str
+) -> None:
+    async with serving(speaker, "x") as served:
+        response = await served.post(CHAT, messages=USER, **body)
+        text = None if "tools" in body else await served.post("/v1/completions", prompt="x", **body)
+        assert served.engine.added == []
+    for each in (response, text):
+        if each is not None:
+            assert (each.status_code, each.json()["error"]["param"]) == (400, parameter), each.text
+            assert each.json()["error"]["message"].startswith(parameter)
+
+
+async def test_what_is_forced_reaches_the_engine(speaker: Tokenizer) -> None:
+    strict = talking.function("f", strict=True, a={"type": "integer"})
+    bodies: list[dict[str, Any]] = [
+        {"tools": TOOLS},
+        {"tools": [strict]},
+        {"tools": TOOLS, "tool_choice": "required"},
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "now"}}},
+        {"tools": TOOLS, "response_format": {"type": "json_object"}},
+        {"tools": TOOLS, "tool_choice": "none", "response_format": {"type": "json_object"}},
+        {"structured_outputs": {"choice": ["a", "b"]}},
+    ]
+    async with serving(speaker, "x") as served:
+        for body in bodies:
+            assert (await served.post(CHAT, messages=USER, **body)).status_code == 200
+        forms = [request.sampling.structured_outputs for request in served.engine.added if request.sampling]
+    free, called, required, named, either, alone, choice = forms
+    assert free is None
+    tags = ["" if form is None else form.structural_tag or "" for form in (called, required, named, either)]
+    assert all("<tool_call>" in tag for tag in tags)
+    assert ["triggered_tags" in tag for tag in tags] == [True, False, False, False]
+    assert ["get_weather" in tag for tag in tags] == [False, True, False, True]
+    assert alone is not None
+    assert alone.json_object
+    assert choice is not None
+    assert choice.choice == ["a", "b"]
+
+
 def test_a_format_that_is_none_ends_the_start() -> None:
     with pytest.raises(ConfigError, match="did you mean"):
         ServerState(ServerOptions(tool_call_parser="hermess"))

@@ -17,6 +17,30 @@ WEATHER = {
 }
 CLOCK = {"type": "function", "function": {"name": "clock", "description": "Time", "parameters": {"type": "object", "properties": {}}}}
 
+_CHOICE = {
+    "oneOf": [{"type": "string", "enum": ["x"], "default": "x", "description": "s"}, {"type": "null", "nullable": True}],
+    "default": 1,
+}
+_INNER = {
+    "type": "object",
+    "description": "in",
+    "properties": {"z": {"type": "array", "items": {"type": ["string", "integer"]}}, "c": _CHOICE},
+}
+_SHAPES: dict[str, Any] = {
+    "titled": {"type": "boolean", "title": "T", "description": "two\nlines", "examples": ["p", 1], "default": True},
+    "several": _CHOICE | {"description": "one of", "title": "S"},
+    "same": {"oneOf": [{"type": "string", "description": "same"}, {"type": "number", "description": "same"}], "description": "same"},
+    "nested": {"oneOf": [{"oneOf": [{"type": "string", "enum": ["y"], "default": "y"}]}, _INNER], "description": ""},
+    "inner": _INNER | {"nullable": True},
+    "list": {"type": "array", "items": _INNER, "default": [1, "é", {"b": None}]},
+    "bare": {"type": "array"},
+    "any": {"anyOf": [{"type": "string"}], "default": "d"},
+    "words": {"type": "string", "enum": ["p", "q"], "default": "p", "nullable": True},
+    "odd": True,
+}
+SHAPES = {"type": "function", "function": {"name": "shapes", "parameters": {"type": "object", "properties": _SHAPES, "required": ["list"]}}}
+CHOOSES = {"type": "function", "function": {"name": "chooses", "description": "", "parameters": _CHOICE}}
+
 
 def call(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -67,6 +91,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tools": {"messages": [user("Weather?")], "tools": [WEATHER, CLOCK]},
     "tools and a system message": {"messages": [SYSTEM, user("Weather?")], "tools": [WEATHER]},
     "tools without thinking": {"messages": [SYSTEM, user("Weather?")], "tools": [WEATHER], "variables": {"thinking": False}},
+    "schemas of all shapes": {"messages": [user("Hi")], "tools": [SHAPES, CHOOSES]},
     "a call": {"messages": ONE_CALL, "tools": [WEATHER], "variables": {"thinking": True}},
     "a call without thinking": {"messages": ONE_CALL, "tools": [WEATHER], "variables": {"thinking": False}},
     "a call without its tool": {"messages": [SYSTEM, *ONE_CALL], "variables": {"thinking": True}},

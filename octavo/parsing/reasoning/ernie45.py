@@ -13,5 +13,6 @@ FORMAT = ReasoningFormat(
 ORIGIN = Origin(
     models="ERNIE 4.5 Thinking",
     sources=("tests of PaddlePaddle/FastDeploy, by the model's makers",),
-    model_types=("ernie4_5_moe", "ernie4_5"),
+    templates=(("<think>", "<response>"),),
+    without=("<|start_of_role|>", "]~b]"),
 )

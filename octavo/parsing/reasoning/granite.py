@@ -11,7 +11,7 @@ FORMAT = ReasoningFormat(
 )
 ORIGIN = Origin(
     models="Granite 3.2 and 3.3",
-    sources=("model card of ibm-granite/granite-3.2-8b-instruct", "chat template of ibm-granite/granite-3.3-2b-instruct"),
+    sources=("chat template of ibm-granite/granite-3.2-8b-instruct", "chat template of ibm-granite/granite-3.3-2b-instruct"),
     templates=(("Here is my thought process:",), ("<|start_of_role|>", "<think>")),
     model_types=("granite",),
 )

@@ -10,7 +10,7 @@ FORMAT = ReasoningFormat(
 )
 ORIGIN = Origin(
     models="Hunyuan A13B and the Hunyuan dense models",
-    sources=("Tencent's page on HunYuan-A13B", "vLLM's template for it"),
+    sources=("vLLM's description of it", "vLLM's template for it"),
     templates=(("<|extra_0|>", "<think>"), ("<answer>", "<think>")),
     model_types=("hunyuan_v1_moe", "hunyuan_v1_dense"),
 )

@@ -22,5 +22,6 @@ ORIGIN = Origin(
         "<|extra_0|>",
         "steptml:",
         "<answer>",
+        "<response>",
     ),
 )

@@ -11,7 +11,7 @@ FORMAT = ReasoningFormat(
 )
 ORIGIN = Origin(
     models="Step 3",
-    sources=("model card of stepfun-ai/step3",),
+    sources=("vLLM's description of it",),
     templates=(("steptml:", "<think>"),),
     model_types=("step3", "step3_vl"),
 )

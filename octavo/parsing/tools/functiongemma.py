@@ -11,6 +11,6 @@ FORMAT = ToolFormat(
 )
 ORIGIN = Origin(
     models="FunctionGemma",
-    sources=("model card of google/functiongemma-270m-it",),
+    sources=("recorded outputs of google/functiongemma-270m-it in public repositories",),
     templates=(("<start_function_call>",),),
 )

@@ -7,7 +7,7 @@ from octavo.parsing.parts import Objects
 FORMAT = ToolFormat(call=("<tool_calls>", Objects(), "</tool_calls>"), strips_before="\n")
 ORIGIN = Origin(
     models="Hunyuan A13B and the Hunyuan dense models",
-    sources=("Tencent's page on HunYuan-A13B as an agent", "vLLM's template for it"),
+    sources=("vLLM's template for Hunyuan A13B",),
     templates=(("<tool_calls>", "<|extra_4|>"),),
     model_types=("hunyuan_v1_moe", "hunyuan_v1_dense"),
 )

@@ -11,7 +11,7 @@ FORMAT = ToolFormat(
 )
 ORIGIN = Origin(
     models="Jamba 1.5 to 1.7, Apriel",
-    sources=("model card of ai21labs/AI21-Jamba-Mini-1.6", "chat template of ServiceNow-AI/Apriel-1.6-15b-Thinker"),
+    sources=("vLLM's description of it", "chat template of ServiceNow-AI/Apriel-1.6-15b-Thinker"),
     templates=(("<tool_calls>[",),),
     without=("<|extra_4|>",),
     model_types=("jamba",),

@@ -7,7 +7,7 @@ from octavo.parsing.parts import PythonCalls
 FORMAT = ToolFormat(call=(PythonCalls(),), bare="[")
 ORIGIN = Origin(
     models="ToolACE, Llama 3.2 with a template that asks for Python, Gemma 3 prompted for it",
-    sources=("model card of Team-ACE/ToolACE-8B", "Google's page on function calling with Gemma"),
+    sources=("vLLM's template for ToolACE", "Google's page on function calling with Gemma"),
     templates=(("[func_name1(",),),
     without=("<|header_start|>", "<|tool_call_start|>"),
 )

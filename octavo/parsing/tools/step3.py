@@ -29,7 +29,7 @@ FORMAT = ToolFormat(
 )
 ORIGIN = Origin(
     models="Step 3",
-    sources=("model card of stepfun-ai/step3",),
+    sources=("documents in SGLang's and vLLM's tests",),
     templates=(("steptml:",),),
     model_types=("step3", "step3_vl"),
 )

@@ -23,6 +23,6 @@ FORMAT = ToolFormat(
 )
 ORIGIN = Origin(
     models="xLAM 2",
-    sources=("chat template of Salesforce/Llama-xLAM-2-8b-fc-r",),
+    sources=("vLLM's template for xLAM",),
     templates=(("tool_call_name",), ("xLAM",)),
 )

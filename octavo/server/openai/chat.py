@@ -1,8 +1,7 @@
 """/v1/chat/completions: a conversation in, the next message out, whole or in pieces."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from octavo.protocol.sampling_params import SamplingParams, StructuredOutputsPar
 from octavo.server.body import read, schema
 from octavo.server.openai import serving
 from octavo.server.openai.conversation import encode_conversation, text_of
-from octavo.server.openai.form import read_form
+from octavo.server.openai.form import form_field, read_form
 from octavo.server.openai.protocol import ChatRequest
 from octavo.server.openai.reply import (
     ChatChoice,
@@ -51,18 +50,6 @@ from octavo.text.tokenizer import Tokenizer
 router = APIRouter()
 PROMPT_END = 4096  # characters of a prompt that say whether it has opened what the model goes on with
 _WRITTEN = {"prompt": "messages", "logprobs": "top_logprobs"}  # parameter of the engine -> the field of a chat request that it comes from
-
-
-@contextmanager
-def _as_written() -> Iterator[None]:
-    """What is wrong is named as this endpoint's clients write it."""
-    try:
-        yield
-    except RequestError as error:
-        if (name := _WRITTEN.get(error.parameter or "")) is None:
-            raise
-        fact = error.fact.replace(f"{error.parameter}:", f"{name}:", 1)
-        raise RequestError(fact, error.hint, name) from None
 
 
 @router.post("/v1/chat/completions", response_model=None, openapi_extra=schema(ChatRequest))
@@ -102,6 +89,8 @@ class Chat:
         self._by_id = serving.as_token_ids(body, state)
         self._offer = body.offer
         self._tool_format = state.format_for(self._offer)
+        form = form_field(body) if body.response_format or body.structured_outputs else "tools"
+        self._written = {**_WRITTEN, "structured_outputs": form}
         self._role = state.options.response_role if body.begins_message else str(body.messages[-1].get("role"))
         self._tells_usage, self._tells_usage_always = serving.usage_wishes(body, state)
 
@@ -135,7 +124,7 @@ class Chat:
 
     async def start(self, prompt: EncodedPrompt) -> RequestStream:
         """Hand the request to the engine."""
-        with _as_written():
+        with serving.as_written(self._written):
             params = self.params()
             stream = await self._llm.add_request(self.id, prompt, params, priority=self._body.priority, reader=self._reader(prompt))
         self._state.request_log.request(self.id, params, prompt)
@@ -143,7 +132,7 @@ class Chat:
 
     async def prepare_beams(self, prompt: EncodedPrompt) -> Callable[[], Coroutine[Any, Any, RequestOutput]]:
         """Check a beam search, which begins when what is returned is called."""
-        with _as_written():
+        with serving.as_written(self._written):
             beam = serving.beam_params(self._body, self.max_tokens or 2**31)
             reader = self._reader(prompt)
             search = await self._llm.prepare_beam_search(prompt, beam, self.id, priority=self._body.priority, reader=reader)

@@ -19,7 +19,7 @@ from octavo.protocol.outputs import CompletionOutput, LogprobsOnePosition, Reque
 from octavo.protocol.sampling_params import BeamSearchParams, SamplingParams
 from octavo.server.body import read, schema
 from octavo.server.openai import serving
-from octavo.server.openai.form import read_form
+from octavo.server.openai.form import form_field, read_form
 from octavo.server.openai.protocol import CompletionRequest
 from octavo.server.openai.reply import (
     Completion,
@@ -111,7 +111,8 @@ class Completions:
         streams: list[RequestStream] = []
         try:
             for prompt in self._prompts:
-                stream = await self._llm.add_request(self.id, prompt, params, priority=body.priority)
+                with serving.as_written({"structured_outputs": form_field(body)}):
+                    stream = await self._llm.add_request(self.id, prompt, params, priority=body.priority)
                 streams.append(stream)
         except BaseException:
             for stream in streams:

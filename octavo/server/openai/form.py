@@ -14,8 +14,13 @@ def read_form(response_format: dict[str, Any] | None, structured_outputs: dict[s
     by_format = structured_outputs_for(response_format)
     by_grammar = _read(structured_outputs)
     if by_format is not None and by_grammar is not None:
-        raise RequestError("response_format and structured_outputs exclude each other", "send one of them", "structured_outputs")
+        raise RequestError("structured_outputs and response_format exclude each other", "send one of them", "structured_outputs")
     return by_grammar if by_format is None else by_format
+
+
+def form_field(request: Any) -> str:
+    """The field that asks for a form."""
+    return "structured_outputs" if request.response_format is None or request.structured_outputs else "response_format"
 
 
 def _read(given: dict[str, Any] | None) -> StructuredOutputsParams | None:

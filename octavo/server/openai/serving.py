@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import Request
@@ -84,6 +85,19 @@ def sampling_params(
     chosen |= {"max_tokens": max_tokens, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs, "structured_outputs": form}
     chosen["output_kind"] = RequestOutputKind.DELTA if request.stream else RequestOutputKind.FINAL_ONLY
     return SamplingParams(**chosen)
+
+
+@contextmanager
+def as_written(names: Mapping[str, str]) -> Iterator[None]:
+    """What is wrong is named as this endpoint's clients write it. names: parameter of the engine -> the field that it comes from."""
+    try:
+        yield
+    except RequestError as error:
+        if (name := names.get(error.parameter or "")) in (None, error.parameter):
+            raise
+        # a grammar's part is named after the parameter, and says nothing to who wrote no grammar
+        fact = re.sub(rf"^{error.parameter}(\.\w+)?:", f"{name}:", error.fact)
+        raise RequestError(fact, error.hint, name) from None
 
 
 def beam_params(request: GenerationRequest, max_tokens: int) -> BeamSearchParams:

@@ -12,7 +12,7 @@ def type_of(schema: Any, indent: str = "") -> str:
     if not isinstance(schema, dict):
         return "any"
     if isinstance(variants := schema.get("oneOf"), list):
-        return "".join(f"\n{indent} | {_variant(variant, indent, is_described=True)}" for variant in variants)
+        return "".join(f"\n{indent} | {_variant(variant, indent, is_described=True, is_bare=False)}" for variant in variants)
     kind = schema.get("type")
     if isinstance(kind, list) and (names := [_SIMPLE.get(name, name) for name in kind if isinstance(name, str)]):
         return " | ".join(names)
@@ -33,11 +33,11 @@ def _is_enum(schema: dict[str, Any]) -> bool:
     return isinstance(schema.get("enum"), list) and bool(schema["enum"])
 
 
-def _default(schema: dict[str, Any]) -> str:
-    """A default as it is told: strings in quotes, but for one of several words."""
+def _default(schema: dict[str, Any], is_bare: bool = True) -> str:
+    """A default as it is told: strings in quotes. is_bare: but for one of several words."""
     value = schema["default"]
     if isinstance(value, str):
-        return f"default: {value}" if _is_enum(schema) else f'default: "{value}"'
+        return f"default: {value}" if is_bare and _is_enum(schema) else f'default: "{value}"'
     return f"default: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}"
 
 
@@ -45,13 +45,13 @@ def _nullable(schema: Any, text: str) -> str:
     return f"{text} | null" if isinstance(schema, dict) and schema.get("nullable") is True and "null" not in text else text
 
 
-def _variant(schema: Any, indent: str, is_described: bool) -> str:
+def _variant(schema: Any, indent: str, is_described: bool, is_bare: bool = True) -> str:
     text = _nullable(schema, type_of(schema, f"{indent}   "))
     if not isinstance(schema, dict):
         return text
     told = [schema["description"]] if is_described and isinstance(schema.get("description"), str) else []
     if "default" in schema:
-        told.append(_default(schema))
+        told.append(_default(schema, is_bare))
     return f"{text} // {' '.join(told)}" if told else text
 
 
