@@ -71,11 +71,12 @@ class Finder:
         words = np.zeros(self._size, np.int32)
         state.fill(words)
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-        meant = [[token] for token in self._specials if bits[token]]
+        if meant := [[token] for token in self._specials if bits[token]]:
+            return meant[:BRANCHES]
         if is_json and (closers := [token for token in self._closers if bits[token]]):
             # where a letter may stand a quote ends a string, and a brace would be part of it
-            return meant + [[token] for token in closers[: 1 if self._letter is not None and bits[self._letter] else 3]]
+            return [[token] for token in closers[: 1 if self._letter is not None and bits[self._letter] else 3]]
         probes = [token for token in self._probes if bits[token]][:BRANCHES] + [token for token in self._blanks if bits[token]]
-        if meant or probes:
-            return meant + [[token] for token in probes]
+        if probes:
+            return [[token] for token in probes]
         return [[token] for token in np.flatnonzero(bits)[:BRANCHES].tolist()]
