@@ -15,6 +15,7 @@ from octavo.bench.options import DatasetOptions, LatencyOptions, ServeOptions, S
 from octavo.config import awaited, variables
 from octavo.config.options import BatchOptions, Options, ServerOptions, typed_fields
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
+from octavo.parsing import catalog, vllm_names
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.server import errors, tokenize
 from octavo.server.http_metrics import HTTP_SERIES, UNCOUNTED
@@ -222,6 +223,33 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def formats_page() -> str:
+    lines = [
+        "# Tool and reasoning formats",
+        "",
+        "What `--tool-call-parser` and `--reasoning-parser` take beside `auto`. [Formats](../formats.md) tells how one is chosen or added.",
+    ]
+    titles: dict[catalog.Kind, str] = {"tools": "Tool calls", "reasoning": "Reasoning"}
+    for kind, title in titles.items():
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| name | what models write | whose | taken from | `auto` takes it for the types |",
+            "|---|---|---|---|---|",
+        ]
+        for name in catalog.names(kind):
+            module = plugins.load(f"parsing.{kind}", name)
+            written = (module.__doc__ or "").partition("\n")[0].rstrip(".").replace("|", "\\|").replace("<", "&lt;")
+            origin = catalog.origin(kind, name)
+            assert origin is not None
+            lines.append(f"| `{name}` | {written} | {origin.models} | {'; '.join(origin.sources)} | {', '.join(origin.model_types)} |")
+    lines += ["", "## Names of vLLM that are no tables here", "", "| kind | name | read by |", "|---|---|---|"]
+    for title, others in (("tool calls", vllm_names.TOOLS), ("reasoning", vllm_names.REASONING)):
+        lines += [f"| {title} | `{name}` | {f'`{same}`' if same else 'nothing yet'} |" for name, same in others.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
@@ -234,6 +262,7 @@ PAGES = {
     "api.md": api_page,
     "metrics.md": metrics_page,
     "bench.md": bench_page,
+    "formats.md": formats_page,
 }
 
 

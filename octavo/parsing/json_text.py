@@ -112,8 +112,10 @@ def _read_scalar(run: Run, put: Put, character: str) -> Reading[bool]:
         return True
     if character.isascii() and character.isalpha():
         word = yield from run.take(_LETTERS)
+        yield from run.peek()  # what ends it must have come
         put(_WORDS.get(word, ""))
         return word in _WORDS
     number = yield from run.take(_NUMERIC)
+    yield from run.peek()
     put(number)
     return NUMBER.fullmatch(number) is not None

@@ -9,7 +9,7 @@ from octavo.parsing.run import MAX_ENDLESS, Cut, Reading, Run, torn
 
 _SPACES = " \t\r\n"
 _REST = re.compile("[ \t\r\n\ud800-\udfff]*")
-Found = Literal["call", "bare", "open", "close", "ignored", "end"]
+Found = Literal["call", "bare", "open", "close", "ignored", "wrap", "end"]
 
 
 class Plain:
@@ -30,7 +30,12 @@ class Plain:
         ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
         in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
         bare = calls.bare if calls else ""
-        self._in_content = _Seeker({"open": opens, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored})
+        wraps = [mark(word) for word in thoughts.wraps] if thoughts and thoughts.wraps else []
+        self._wrap = wraps[0] if wraps else ""  # the one that may come next
+        self._last_wrap = wraps[1] if wraps else ""
+        self._in_content = _Seeker(
+            {"open": opens, "close": closes, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored, "wrap": wraps}
+        )
         self._in_thought = _Seeker({"close": closes, "call": in_thought})
 
     def continue_after(self, earlier: "Plain") -> None:
@@ -128,15 +133,46 @@ class Plain:
                     run.say(word)
                 self._is_thinking, self._before = True, "inside"
                 return True
+            if found == "close" and self._before == "start":  # a thought that was never opened: an empty one
+                run.at += len(word)
+                self._is_stripping = True
+                return True
             if found == "ignored":
                 if self._before == "text":
                     self._say(blank)
                 run.at += len(word)
-            elif (found == "bare" and not self._is_line_start(blank)) or not (
+            elif found == "wrap":
+                yield from self._pass_wrap(blank, word)
+            elif (found == "close" or (found == "bare" and not self._is_line_start(blank))) or not (
                 yield from self._try_call(blank, word, is_bare=found == "bare")
             ):
                 self._say(blank + word)
                 run.at += len(word)
+
+    def _pass_wrap(self, blank: str, word: str) -> Reading[None]:
+        """Passes a marker around the content with the white space beside it, where it stands at the content's beginning or end."""
+        run, thoughts = self._run, self._thoughts
+        assert thoughts is not None
+        start, run.at = run.at, run.at + len(word)
+        fits = word == self._wrap and (word == self._last_wrap or self._before in ("start", "thought"))
+        if fits and word == self._last_wrap:
+            yield from run.blank()
+            fits = (yield from run.is_at_end()) or (yield from self._is_call_next())
+            run.at = start + len(word)
+        if not fits:
+            self._say(blank + word)
+            return
+        if self._before == "text":
+            self._say(_without(blank, thoughts.strips))
+        self._wrap = "" if word == self._last_wrap else self._last_wrap
+        yield from self._strip(thoughts.strips)
+
+    def _is_call_next(self) -> Reading[bool]:
+        run, calls = self._run, self._calls
+        ways = [[run.alphabet.marker(word)] for word in calls.first_words] if calls else []
+        while (answer := run.follows(run.at, ways)) is None:
+            yield from run.more()
+        return answer
 
     def _say(self, text: str) -> None:
         if text:
@@ -212,16 +248,28 @@ class _Seeker:
         """Passes text up to a marker: what it is, the white space before it (not said), and the marker (not passed)."""
         while True:
             found = self._pattern.search(run.text, run.at) if self._pattern else None
-            end = found.start() if found else len(run.text) if run.has_ended else len(run.text) - torn(run.text[run.at :], self._words)
+            if found and not run.has_ended and self._may_grow(run.text[found.start() :]):
+                found = None
+            end = found.start() if found else self._end_of_text(run)
             solid = run.text[run.at : end].rstrip(_SPACES)
             say(solid)
             run.at += len(solid)
             if found or run.has_ended:
                 blank = run.text[run.at : end]
-                run.at = end
+                run.at = end if found else len(run.text)
                 return (self._kinds[found[0]], blank, found[0]) if found else ("end", blank, "")
             run.trim()
             yield
+
+    def _end_of_text(self, run: Run) -> int:
+        """How far the text is none of a marker's. At the end of the answer all is, but for a marker's first tokens, cut off."""
+        end = len(run.text) - torn(run.text[run.at :], self._words)
+        is_token = run.was_cut_off and "\ud800" <= run.text[end : end + 1] <= "\udfff"
+        return end if is_token or not run.has_ended else len(run.text)
+
+    def _may_grow(self, text: str) -> bool:
+        """Whether this may yet become a longer marker than the one that it is."""
+        return any(len(word) > len(text) and word.startswith(text) for word in self._words)
 
 
 def _counting(marked: list[str], words: Sequence[str]) -> list[str]:

@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from octavo.parsing.alphabet import Alphabet
 from octavo.parsing.json_text import NUMBER, quoted
-from octavo.parsing.run import Reading, Run
+from octavo.parsing.run import Cut, Reading, Run
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _NAME_LETTERS = re.compile(r"[\w.\-]*")
@@ -37,6 +38,8 @@ MAX_DEPTH = 100
 def read_name(run: Run) -> Reading[str]:
     """Reads a function's name; "" if none stands here."""
     word = yield from run.take(_NAME_LETTERS)
+    if word:
+        yield from run.peek()  # what ends it must have come
     return word if _NAME.fullmatch(word) else ""
 
 
@@ -113,6 +116,21 @@ def _number(word: str) -> str | None:
         return None
     point = "" if found["point"] is None else "." + (found["fraction"] or "0")
     return sign + (found["whole"].lstrip("0") or "0") + point + found["power"]
+
+
+def whole_value(text: str) -> str | None:
+    """The JSON of a text that is one literal; None if it is none."""
+    run = Run(Alphabet((), lambda spelling: None), (), whole_calls=True)
+    run.text, run.has_ended = text, True
+    reading = read_literal(run)
+    try:
+        while True:
+            next(reading)
+    except StopIteration as done:
+        value: str | None = done.value
+        return None if text[run.at :].strip() else value
+    except Cut:
+        return None
 
 
 def read_string(run: Run) -> Reading[str]:

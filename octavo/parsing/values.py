@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from octavo.parsing import python_text
 from octavo.parsing.json_text import NUMBER, quoted
 
 _NUMBER_LIKE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -69,8 +70,11 @@ def as_json(text: str, schema: Any, root: Any = None) -> str:
         return _BOOLEANS[lowered]
     if types & {"integer", "number"} and (number := _number(bare, may_be_loose="string" not in types)):
         return number
-    if types & {"array", "object"} and bare[:1] in ("{", "[") and _is_json(bare):
-        return bare
+    if types & {"array", "object"} and bare[:1] in ("{", "["):
+        if _is_json(bare):
+            return bare
+        if "string" not in types and (value := python_text.whole_value(bare)) is not None:
+            return value  # models that were shown Python's writing of lists and dicts write it
     if "string" in types and types == _ALL and bare[:1] == '"' and _is_json(bare):
         return bare
     return quoted(text)

@@ -45,6 +45,7 @@ class Writer:
 
     quotes: for raw values, the markup that ends one (whatever white space between), so that a value may not hold it.
     has_text_and_calls, has_text_after: whether such answers can be written. quotes_whole_calls: whether a raw value may quote whole calls.
+    can_write: whether an argument can be written.
     """
 
     tool_format: str
@@ -58,6 +59,7 @@ class Writer:
     has_text_after: bool = True
     write_answer: Callable[[Answer], Segments] | None = None
     quotes_whole_calls: bool = True
+    can_write: Callable[[Any], bool] = lambda value: True
 
     def write(self, answer: Answer) -> Segments:
         if self.write_answer:

@@ -2,6 +2,7 @@
 
 from octavo.parsing.entries import Entries
 from octavo.parsing.formats import ToolFormat
+from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Name, OneOf
 
 
@@ -27,3 +28,11 @@ def dsml(section: str, space: str = "") -> ToolFormat:
 
 
 FORMAT = dsml("function_calls")
+
+ORIGIN = Origin(
+    models="DeepSeek V3.2",
+    sources=("encoding code of deepseek-ai/DeepSeek-V3.2",),
+    templates=(("DSML", "function_calls"),),
+    without=("tool_calls>",),
+    model_types=("deepseek_v32",),
+)

@@ -2,6 +2,7 @@
 
 from octavo.parsing.entries import Entries
 from octavo.parsing.formats import ToolFormat
+from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Name
 
 FORMAT = ToolFormat(
@@ -12,4 +13,10 @@ FORMAT = ToolFormat(
     ),
     tokens=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     strips_before=" \t\r\n",
+)
+
+ORIGIN = Origin(
+    models="GLM 4.5 and 4.6",
+    sources=("chat template of zai-org/GLM-4.5", "chat template of zai-org/GLM-4.6"),
+    templates=(("<arg_key>", "</arg_key>\n<arg_value>"), ("<arg_key>", "</arg_key>\\n<arg_value>")),
 )

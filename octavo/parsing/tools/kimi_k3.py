@@ -2,6 +2,7 @@
 
 from octavo.parsing.entries import Entries
 from octavo.parsing.formats import ToolFormat
+from octavo.parsing.origin import Origin
 from octavo.parsing.parts import Name, Until
 
 TOKENS = ("<|open|>", "<|close|>", "<|sep|>")
@@ -24,4 +25,11 @@ FORMAT = ToolFormat(
     ),
     close="<|close|>tools<|sep|>",
     tokens=TOKENS,
+)
+
+ORIGIN = Origin(
+    models="Kimi K3",
+    sources=("encoding code and chat template of moonshotai/Kimi-K3",),
+    templates=(("<|open|>", "<|sep|>", "<|end_of_msg|>"),),
+    model_types=("kimi_k3",),
 )
