@@ -121,9 +121,9 @@ class Entries:
     def _ways_on(self, run: Run, call: Call) -> list[tuple[str, ...]]:
         """How a call may go on at its end marker."""
         outer = _outer(call)
-        if self.then and run.doubts != FORGOTTEN:
+        if self.then and not run.is_quoting and run.doubts != FORGOTTEN:
             return [(self.end, self.then)]
-        if not outer.close or run.doubts == FORGOTTEN:
+        if not outer.close or run.is_quoting or run.doubts == FORGOTTEN:
             return [(self.end,)]
         return [(self.end, word) for word in (outer.close, outer.call_word, END) if word != END or not run.was_cut_off]
 

@@ -71,8 +71,14 @@ def read_string(run: Run, put: Put) -> Reading[None]:
     put('"')
     run.at += 1
     while True:
-        put((yield from run.take(_PLAIN)))
-        character = yield from run.peek()
+        found = _PLAIN.match(run.text, run.at)
+        assert found is not None
+        put(found[0])
+        run.at = found.end()
+        if run.at == len(run.text):
+            yield from run.more()
+            continue
+        character = run.text[run.at]
         run.at += 1
         if character == '"':
             put('"')

@@ -38,6 +38,11 @@ class Plain:
         )
         self._in_thought = _Seeker({"close": closes, "call": in_thought})
 
+    def continue_after(self, earlier: "Plain") -> None:
+        """Begins where another reading stands: in its thought or its content."""
+        self._is_thinking, self._is_stripping = earlier._is_thinking, earlier._is_stripping
+        self._before = "continued" if self._is_thinking else "text"
+
     def read(self) -> Reading[None]:
         """Reads to the end of the answer."""
         while True:
@@ -53,7 +58,8 @@ class Plain:
         """Reads a thought whose opening marker is passed. False at the end of the answer."""
         run, thoughts = self._run, self._thoughts
         assert thoughts is not None
-        yield from self._strip(thoughts.strips)
+        if self._before != "continued":
+            yield from self._strip(thoughts.strips)
         if self._before == "start":
             yield from self._pass_opening()
             if thoughts.shows_all:
