@@ -202,6 +202,7 @@ MORE = {
         ),
         _STEP,
         ends_of_values=("</steptml:parameter>", "<steptml:parameter name=", "</steptml:invoke>"),
+        quotes_whole_calls=False,
     ),
     "xlam": Writer("xlam", objects(start="[", end="]", between=", ", is_each=False), (), has_text_and_calls=False),
 }
