@@ -9,7 +9,6 @@ FORMAT = ToolFormat(
     open="<minimax:tool_call>",
     call=('<invoke name="', Name(until='">'), Entries(open='<parameter name="', key_end='">', close="</parameter>", end="</invoke>")),
     close="</minimax:tool_call>",
-    is_open_needed=False,
     tokens=("<minimax:tool_call>", "</minimax:tool_call>"),
     strips_before="\n",
 )

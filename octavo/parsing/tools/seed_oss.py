@@ -9,7 +9,6 @@ FORMAT = ToolFormat(
     open="<seed:tool_call>",
     call=("<function=", Name(until=">"), Entries(open="<parameter=", key_end=">", close="</parameter>", end="</function>")),
     close="</seed:tool_call>",
-    is_open_needed=False,
     tokens=("<seed:tool_call>", "</seed:tool_call>"),
     strips_before="\n",
 )
