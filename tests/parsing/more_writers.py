@@ -68,9 +68,9 @@ def _element(name: str, value: Any) -> Segments:
 def _has_elements(value: Any, is_outer: bool = True) -> bool:
     """Whether elements can write a value so that the tools' schemas tell what it is: in lists strings, in objects what is no string."""
     if isinstance(value, dict):
-        return (is_outer or bool(value)) and all(
-            not isinstance(item, str | list) and item is not None and _has_elements(item, False) for item in value.values()
-        )
+        if not (is_outer or value):
+            return False
+        return all(not isinstance(item, str | list) and item is not None and _has_elements(item, False) for item in value.values())
     if isinstance(value, list):
         return all(isinstance(item, str) for item in value)
     return is_outer or value is not None
