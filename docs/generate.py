@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from octavo import environment, plugins
-from octavo.bench.options import DatasetOptions, LatencyOptions, ServeOptions, StartupOptions, ThroughputOptions
+from octavo.bench.options import DatasetOptions, LatencyOptions, QualityOptions, ServeOptions, StartupOptions, ThroughputOptions
 from octavo.config import awaited, variables
 from octavo.config.options import BatchOptions, Options, ServerOptions, typed_fields
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
-from octavo.parsing import catalog, vllm_names
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.server import errors, tokenize
 from octavo.server.http_metrics import HTTP_SERIES, UNCOUNTED
@@ -92,8 +91,8 @@ def bench_page() -> str:
     lines = [
         "# Options of the benches",
         "",
-        "`octavo bench serve` and `octavo bench throughput` have the options under Datasets and their own; `throughput`, `latency` and",
-        "`startup` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
+        "`octavo bench serve` and `octavo bench throughput` have the options under Datasets and their own; `throughput`, `latency`,",
+        "`startup` and `quality` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
     ]
     datasets = {f.name for f in fields(DatasetOptions)}
     for title, cls in (
@@ -102,6 +101,7 @@ def bench_page() -> str:
         ("throughput", ThroughputOptions),
         ("latency", LatencyOptions),
         ("startup", StartupOptions),
+        ("quality", QualityOptions),
     ):
         lines += ["", f"## {title}", "", "| option | default | what it does |", "|---|---|---|"]
         for f in fields(cls):
@@ -131,6 +131,24 @@ def models_page() -> str:
     lines = ["# Models", "", "Model types that octavo builds: the `model_type` of config.json, and the architecture of a GGUF file.", ""]
     lines += [f"- `{name}`" for name in plugins.names("models")]
     return "\n".join(lines) + "\n"
+
+
+def quality_page() -> str:
+    from docs.quality import quality_page
+
+    return quality_page()
+
+
+def formats_page() -> str:
+    from docs.formats import formats_page  # reads weights, which the other pages need not wait for
+
+    return formats_page()
+
+
+def parsers_page() -> str:
+    from docs.parsers import parsers_page
+
+    return parsers_page()
 
 
 def api_page() -> str:
@@ -223,33 +241,6 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def formats_page() -> str:
-    lines = [
-        "# Tool and reasoning formats",
-        "",
-        "What `--tool-call-parser` and `--reasoning-parser` take beside `auto`. [Formats](../formats.md) tells how one is chosen or added.",
-    ]
-    titles: dict[catalog.Kind, str] = {"tools": "Tool calls", "reasoning": "Reasoning"}
-    for kind, title in titles.items():
-        lines += [
-            "",
-            f"## {title}",
-            "",
-            "| name | what models write | whose | taken from | `auto` takes it for the types |",
-            "|---|---|---|---|---|",
-        ]
-        for name in catalog.names(kind):
-            module = plugins.load(f"parsing.{kind}", name)
-            written = (module.__doc__ or "").partition("\n")[0].rstrip(".").replace("|", "\\|").replace("<", "&lt;")
-            origin = catalog.origin(kind, name)
-            assert origin is not None
-            lines.append(f"| `{name}` | {written} | {origin.models} | {'; '.join(origin.sources)} | {', '.join(origin.model_types)} |")
-    lines += ["", "## Names of vLLM that are no tables here", "", "| kind | name | read by |", "|---|---|---|"]
-    for title, others in (("tool calls", vllm_names.TOOLS), ("reasoning", vllm_names.REASONING)):
-        lines += [f"| {title} | `{name}` | {f'`{same}`' if same else 'nothing yet'} |" for name, same in others.items()]
-    return "\n".join(lines) + "\n"
-
-
 def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
@@ -263,6 +254,8 @@ PAGES = {
     "metrics.md": metrics_page,
     "bench.md": bench_page,
     "formats.md": formats_page,
+    "parsers.md": parsers_page,
+    "quality.md": quality_page,
 }
 
 

@@ -33,6 +33,7 @@ _CACHE: dict[str, Any] = {
     "memory_utilization": 0.5,
     "memory_bytes": None,
     "num_blocks_override": None,
+    "skipped_layers": [],
     "prefix_caching": True,
     "hash_algorithm": "sha256",
 }

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as in our own processes; read
 import pytest
 
 from octavo import environment
+
+# What nohup, or a shell's background, ignores is ignored here still; but the processes that tests start and stop do not inherit it.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

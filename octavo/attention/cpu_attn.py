@@ -27,7 +27,7 @@ def _layout(facts: Facts) -> Layout:
         num_kv_heads=facts.num_kv_heads,
         head_dim=facts.head_dim,
         block_size=facts.block_size,
-        dtype=facts.cache_dtype,
+        format=facts.cache_format,
     )
 
 
@@ -67,6 +67,8 @@ class Backend:
             return f"block size {facts.block_size} is not a multiple of {TILE}"
         if facts.head_dim % TILE:
             return f"head dimension {facts.head_dim} is not a multiple of {TILE}"
+        if reason := facts.cache_format.refuses(facts.head_dim):
+            return reason
         return attention_paged.refuses(_attention_facts(facts)) or kernel.Implementation.refuses(_store_facts(facts))
 
     def __init__(self, facts: Facts, dry: bool = False) -> None:
@@ -81,8 +83,8 @@ class Backend:
     def layout(self) -> Layout:
         return self._attention_facts.layout
 
-    def bind(self, pages: torch.Tensor) -> Cache:
-        return check_pages(pages, self.layout())
+    def bind(self, pages: torch.Tensor, scales: torch.Tensor | None = None) -> Cache:
+        return check_pages(pages, self.layout(), scales)
 
     def _planned(self, batch: Batch, group: int) -> Plan | None:
         """The group's plan, if it is one for layers like this."""
@@ -111,7 +113,7 @@ class Backend:
         group: int,
         cache: Cache,
     ) -> None:
-        self._store(query, key, value, cos_sin, batch.positions, cache.pages, batch.slots[group])
+        self._store(query, key, value, cos_sin, batch.positions, cache.pages, batch.slots[group], cache.scales)
 
     def attend(
         self,
@@ -128,4 +130,5 @@ class Backend:
             plan = self._planned(batch, group) or self._make_plan(batch, arena)
             scratch = arena.empty(self._attend.scratch_size(self._attention_facts, *shape), dtype=torch.uint8)
             tables, starts, lengths = batch.tables[group], batch.row_starts, batch.lengths
-            self._attend(out, query, cache.pages, tables, starts, lengths, sinks, plan=plan.numbers, scratch=scratch, shape=shape)
+            told = {"scales": cache.scales, "plan": plan.numbers, "scratch": scratch, "shape": shape}
+            self._attend(out, query, cache.pages, tables, starts, lengths, sinks, **told)

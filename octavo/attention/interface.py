@@ -12,6 +12,7 @@ import torch
 from octavo import plugins
 from octavo.attention.batch import Batch
 from octavo.attention.order import ORDER
+from octavo.config.cache_formats import CacheFormat
 from octavo.device.arena import Arena
 from octavo.errors import ConfigError
 from octavo.ops.op import Choice
@@ -26,7 +27,7 @@ class Facts:
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype  # of query, key, value and out
-    cache_dtype: torch.dtype  # of the pages
+    cache_format: CacheFormat  # of the pages
     block_size: int
     scale: float  # score = scale * q.k
     window: int = 0  # a token sees itself and the window - 1 before it; 0 = all before it
@@ -41,6 +42,7 @@ class Cache:
     """One layer's pages, as its back end's `bind` took them. Opaque to everybody else."""
 
     pages: torch.Tensor  # uint8 [num_blocks, at least page_bytes]
+    scales: torch.Tensor | None  # float32 [2], of keys and of values, where the format has a scale of the layer
 
 
 class Backend(Protocol):
@@ -64,8 +66,8 @@ class Backend(Protocol):
         """How a page lies in memory; its page_bytes is block_size * bytes_per_token."""
         ...
 
-    def bind(self, pages: torch.Tensor) -> Cache:
-        """A handle on pages uint8 [num_blocks, at least page_bytes], which are not copied."""
+    def bind(self, pages: torch.Tensor, scales: torch.Tensor | None = None) -> Cache:
+        """A handle on pages uint8 [num_blocks, at least page_bytes] and the layer's scales, which are not copied."""
         ...
 
     def plan(self, batch: Batch, group: int, arena: Arena) -> None:
@@ -110,11 +112,6 @@ class Backend(Protocol):
         ...
 
 
-def bytes_per_token(num_kv_heads: int, head_dim: int, cache_dtype: torch.dtype) -> int:
-    """Bytes of one token's key and value: StateSpec.bytes_per_token."""
-    return 2 * num_kv_heads * head_dim * cache_dtype.itemsize
-
-
 def load(name: str, device: str = "cpu") -> type[Backend]:
     """The back end class of that name, in any case. Raises UnknownNameError, with the nearest name, if there is none."""
     file = plugins.file_name(name)
@@ -146,9 +143,9 @@ def choose_backend(facts: Facts, name: str | None = None, mode: str = "fast", dr
     raise ConfigError(f"no attention back end can do this: {'; '.join(refusals)}", hint)
 
 
-def check_pages(pages: torch.Tensor, layout: Layout) -> Cache:
+def check_pages(pages: torch.Tensor, layout: Layout, scales: torch.Tensor | None) -> Cache:
     """A Cache of pages that fit the layout; ValueError if they do not."""
     if pages.dtype != torch.uint8 or pages.dim() != 2 or pages.shape[1] < layout.page_bytes or pages.stride(1) != 1:
         shape = f"{pages.dtype} {list(pages.shape)}"
         raise ValueError(f"pages must be uint8 [num_blocks, at least {layout.page_bytes}], contiguous in a page, not {shape}")
-    return Cache(pages)
+    return Cache(pages, scales)

@@ -20,7 +20,7 @@ class Backend:
     def refuses(facts: Facts) -> str | None:
         if facts.num_heads % facts.num_kv_heads:
             return f"{facts.num_heads} query heads are not a multiple of {facts.num_kv_heads} kv heads"
-        return None
+        return facts.cache_format.refuses(facts.head_dim)
 
     def __init__(self, facts: Facts, dry: bool = False) -> None:
         self.facts = facts
@@ -31,7 +31,7 @@ class Backend:
             num_kv_heads=facts.num_kv_heads,
             head_dim=facts.head_dim,
             block_size=facts.block_size,
-            dtype=facts.cache_dtype,
+            format=facts.cache_format,
         )
         self._attention_facts = attention.Facts(
             num_heads=facts.num_heads,
@@ -56,8 +56,8 @@ class Backend:
     def layout(self) -> Layout:
         return self._layout
 
-    def bind(self, pages: torch.Tensor) -> Cache:
-        return check_pages(pages, self._layout)
+    def bind(self, pages: torch.Tensor, scales: torch.Tensor | None = None) -> Cache:
+        return check_pages(pages, self._layout, scales)
 
     def plan(self, batch: Batch, group: int, arena: Arena) -> None:
         """Nothing: each call works its step out anew."""
@@ -74,7 +74,8 @@ class Backend:
     ) -> None:
         if not self._dry:
             tokens = query.shape[0]
-            self._store(query, key, value, cos_sin, batch.positions[:tokens], cache.pages, batch.slots[group][:tokens])
+            slots = batch.slots[group][:tokens]
+            self._store(query, key, value, cos_sin, batch.positions[:tokens], cache.pages, slots, cache.scales)
 
     def attend(
         self,
@@ -94,4 +95,4 @@ class Backend:
             )
             if not self._dry:
                 tables, starts, lengths = batch.tables[group][:rows], batch.row_starts[: rows + 1], batch.lengths[:rows]
-                self._attend(out, query, cache.pages, tables, starts, lengths, sinks)
+                self._attend(out, query, cache.pages, tables, starts, lengths, sinks, cache.scales)

@@ -257,6 +257,18 @@ class StartupOptions:
     output_json: str | None = option(None, "file of the result", "Run")
 
 
+@dataclass(kw_only=True)
+class QualityOptions:
+    """Options of `octavo bench quality` beside the models and the engine's."""
+
+    text: str | None = option(None, "file of the text whose perplexity is measured", "Run")
+    tokens: int = _count(5120, "tokens of it that are used", "Run")
+    window: int = _count(512, "tokens that are seen at once", "Run")
+    output_len: int = _count(32, "tokens that the latency is measured over", "Run")
+    output_json: str | None = option(None, "file of the result, written after each model", "Run")
+    resume: bool = option(False, "take the rows that are in --output-json already, and measure the others", "Run", kind="switch")
+
+
 def check(options: Any) -> None:
     """Raise ConfigError for an option whose feature does not exist yet, and for a number that cannot be."""
     for f in fields(options):

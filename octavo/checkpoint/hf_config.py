@@ -21,6 +21,11 @@ def read(source: Source | str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     config = _read_json(path / "config.json")
     if config is None:
         raise CheckpointError(f"{path} has no config.json", "a model's folder needs one beside its weights")
+    if "compression_config" in config:  # what compressed-tensors' key was called at first
+        config.setdefault("quantization_config", {"quant_method": "compressed-tensors"} | (config.pop("compression_config") or {}))
+    beside = _read_json(path / "hf_quant_config.json")
+    if beside is not None and not config.get("quantization_config"):  # modelopt's, where config.json does not repeat it
+        config["quantization_config"] = {"quant_method": "modelopt"} | beside
     return config, _read_json(path / "generation_config.json") or {}
 
 

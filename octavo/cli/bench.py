@@ -1,10 +1,10 @@
-"""octavo bench serve | throughput | latency | startup: the options of each, and what runs them."""
+"""octavo bench serve | throughput | latency | startup | quality: the options of each, and what runs them."""
 
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from octavo.bench.options import LatencyOptions, ServeOptions, StartupOptions, ThroughputOptions, check
+from octavo.bench.options import LatencyOptions, QualityOptions, ServeOptions, StartupOptions, ThroughputOptions, check
 from octavo.cli.parser import Parser, add_options
 from octavo.config.options import Options, option_names
 from octavo.errors import ConfigError
@@ -15,6 +15,7 @@ BENCHES = {
     "throughput": "how many tokens a second an engine makes of many prompts",
     "latency": "how long one batch takes",
     "startup": "how long an engine takes to start",
+    "quality": "size, memory, latency and perplexity of models, side by side",
 }
 # bench of vLLM -> the feature that it awaits
 LATER = {
@@ -34,9 +35,14 @@ def usage() -> str:
 def parser(bench: str, own: type, engine: type | None) -> Parser:
     """The command line of one bench: its own options, and the engine's where it starts one."""
     result = Parser(prog=f"octavo bench {bench}", description=f"Measure {BENCHES[bench]}.")
+    if own is QualityOptions:
+        what = (
+            "a model as octavo serve takes it; MODEL=SCHEME quantizes it, MODEL=kv:FORMAT its cache; FILE.gguf=llama.cpp measures llama.cpp"
+        )
+        result.add_argument("models", nargs="+", metavar="MODEL", help=what)
     add_options(result, own, skip=_shared(own, engine))
     if engine is not None:
-        add_options(result, engine)
+        add_options(result, engine, skip=("model",) if own is QualityOptions else ())
     return result
 
 
@@ -102,6 +108,14 @@ def _startup(argv: list[str]) -> int:
     return startup(options, engine)
 
 
+def _quality(argv: list[str]) -> int:
+    models = list(vars(parser("quality", QualityOptions, Options).parse_args(argv))["models"])
+    options, engine = parse("quality", QualityOptions, Options, argv)
+    from octavo.bench.quality import quality
+
+    return quality(options, models, engine)
+
+
 def parsers() -> dict[str, Parser]:
     """The command line of each bench, by its name."""
     return {
@@ -109,7 +123,14 @@ def parsers() -> dict[str, Parser]:
         "throughput": parser("throughput", ThroughputOptions, Options),
         "latency": parser("latency", LatencyOptions, Options),
         "startup": parser("startup", StartupOptions, Options),
+        "quality": parser("quality", QualityOptions, Options),
     }
 
 
-_RUNS: dict[str, Callable[[list[str]], int]] = {"serve": _serve, "throughput": _throughput, "latency": _latency, "startup": _startup}
+_RUNS: dict[str, Callable[[list[str]], int]] = {
+    "serve": _serve,
+    "throughput": _throughput,
+    "latency": _latency,
+    "startup": _startup,
+    "quality": _quality,
+}

@@ -14,6 +14,7 @@ COMMANDS = {
     "completion": "print the completion script of a shell",
     "complete": "continue a text on a running server",
     "run-batch": "answer the requests of a file",
+    "quantize": "write a checkpoint again in fewer bits",
     "cache": "list or remove what octavo keeps on disk",
     "collect-env": "describe this machine and installation",
     "download-kernels": "compile the kernels before they are needed",

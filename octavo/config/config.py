@@ -33,6 +33,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_content_format: str
     trust_special_tokens_in_content: bool
     disable_sliding_window: bool
+    quantization_config: dict[str, Any] = {}  # --quantization-config: how a plain checkpoint is quantized while it is loaded
     num_tokens: int | None = None  # told by the front end's tokenizer: ids from here on have no text and are never sampled; None = no such
 
     def with_tokens_of(self, size: int | None) -> "ModelConfig":
@@ -52,7 +53,8 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_utilization: float
     memory_bytes: int | None  # --kv-cache-memory-bytes
     num_blocks_override: int | None
-    dtype: str  # resolved from auto
+    dtype: str  # resolved from auto; a name in octavo/config/cache_formats.py
+    skipped_layers: list[str]  # numbers of layers, or "sliding_window": they keep the model's own numbers
     prefix_caching: bool
     hash_algorithm: str
 

@@ -9,6 +9,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from octavo.config import awaited
+from octavo.config.cache_formats import TYPED
 from octavo.config.numbers import parse_count, parse_length
 from octavo.errors import ConfigError
 
@@ -71,6 +72,9 @@ class Options:
     max_model_len: int | None = option(
         None, "largest context, prompt and output; 1k, 1K, 25.6k; auto or -1 = what fits", "Model", kind="int", parse=parse_length
     )
+    quantization_config: dict[str, Any] = option(
+        {}, "JSON: what quantizing while loading does by layer: linear, moe, targets, ignore, group_size", "Model", kind="json"
+    )
     seed: int = option(0, "seed of requests that bring none", "Model", kind="int")
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json", "Model", kind="json")
     trust_remote_code: bool = option(False, "accepted; octavo runs no code from checkpoints", "Model", kind="switch")
@@ -103,7 +107,10 @@ class Options:
     kv_cache_memory_bytes: int | None = option(None, "size of the cache, instead of what is left", "Cache", kind="int", parse=parse_count)
     block_size: int | None = option(None, "tokens in a cache block", "Cache", kind="int")
     kv_cache_dtype: str = option(
-        "auto", "number format of the cache; auto = the model's", "Cache", choices=("auto", "bfloat16", "float32", "float16")
+        "auto", "number format of the cache; auto = the checkpoint's, else the model's; fp8 = fp8_e4m3", "Cache", choices=TYPED
+    )
+    kv_cache_dtype_skip_layers: list[str] = option(
+        [], "layers that keep the model's own numbers: numbers from 0, or sliding_window", "Cache", kind="list"
     )
     num_gpu_blocks_override: int | None = option(None, "number of cache blocks, for tests of preemption", "Cache", kind="int")
     enable_prefix_caching: bool | None = option(None, "keep and reuse the cache of common prefixes; default on", "Cache", kind="switch")

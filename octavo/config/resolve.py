@@ -10,7 +10,7 @@ from octavo.checkpoint import catalog
 from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
-from octavo.config import awaited, variables
+from octavo.config import awaited, cache_formats, variables
 from octavo.config.config import CacheConfig, Config, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
@@ -18,6 +18,7 @@ from octavo.config.machine import MachineFacts, affinity, look, parse_cores
 from octavo.config.observability import decide_log, decide_observability
 from octavo.config.options import Options, check
 from octavo.config.overlay import overlay
+from octavo.config.quantization import decide_quantization, stored_settings
 from octavo.errors import ConfigError, UnsupportedModelError
 
 Usage = Literal["llm", "server"]
@@ -107,7 +108,8 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         eos_token_ids=end_tokens(hf_config, own_generation, generation),
         bos_token_id=hf_config.get("bos_token_id"),
         load_format=decide_load_format(options, found),
-        quantization=decide_quantization(options, hf_config),
+        quantization=decide_quantization(options, hf_config, reasons, found.kind == "gguf"),
+        quantization_config=options.quantization_config,
         seed=options.seed,
         max_logprobs=options.max_logprobs,
         logprobs_mode=options.logprobs_mode,
@@ -195,19 +197,6 @@ def decide_load_format(options: Options, found: Source) -> str:
     raise ConfigError(f"--load-format {options.load_format}: {found.path} holds {stored} weights", "leave --load-format at auto")
 
 
-def decide_quantization(options: Options, hf_config: dict[str, Any]) -> str | None:
-    """None, as long as no scheme but the plain ones is built; a checkpoint in another one is refused by name."""
-    stored = (hf_config.get("quantization_config") or {}).get("quant_method")
-    wanted = options.quantization or stored
-    if wanted in (None, "gguf"):
-        return None
-    where = "the checkpoint's quantization_config" if options.quantization is None else "--quantization"
-    raise ConfigError(
-        f"{where} asks for {wanted!r}, a number format that this version of octavo does not read",
-        "use a checkpoint in bfloat16, float16, float32 or GGUF",
-    )
-
-
 def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -> DeviceConfig:
     threads = options.cpu_threads
     cores = decide_cores(machine, reasons)
@@ -263,11 +252,8 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
     block_size = options.block_size or CPU_BLOCK_SIZE
     if options.block_size is not None and options.block_size < 1:
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
-    if options.kv_cache_dtype not in ("auto", model.dtype):
-        raise ConfigError(
-            f"kv_cache_dtype {options.kv_cache_dtype} differs from the model's {model.dtype}",
-            "leave it at auto, or set --dtype to the same",
-        )
+    kept = cache_formats.decide(options.kv_cache_dtype, model.dtype, stored_settings(model.hf_config), reasons)
+    cache_formats.check_skipped(options.kv_cache_dtype_skip_layers, model.hf_config.get("num_hidden_layers"))
     memory_bytes = options.kv_cache_memory_bytes
     if memory_bytes is None and (space := environment.cpu_kvcache_space_gib()) > 0:
         memory_bytes = int(space * 2**30)
@@ -281,7 +267,8 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
         memory_utilization=utilization,
         memory_bytes=memory_bytes,
         num_blocks_override=options.num_gpu_blocks_override,
-        dtype=model.dtype,
+        dtype=kept.name,
+        skipped_layers=list(options.kv_cache_dtype_skip_layers),
         prefix_caching=options.enable_prefix_caching is not False,
         hash_algorithm=options.prefix_caching_hash_algo,
     )

@@ -12,7 +12,8 @@ from octavo import plugins
 from octavo.config.rope import RopeConfig, read_rope
 from octavo.errors import UnsupportedModelError
 
-# keys that say nothing about the forward pass of a trained model; auto_map names code beside the weights, which nobody imports
+# keys that say nothing about the forward pass of a trained model; auto_map names code beside the weights, which nobody imports, and
+# quantization_config is read where the weights are
 HARMLESS = frozenset(
     {
         "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_name_or_path", "architectures", "attention_dropout",
@@ -23,8 +24,8 @@ HARMLESS = frozenset(
         "hidden_dropout_prob", "id2label", "initializer_range", "is_llama_config", "keys_to_ignore_at_inference", "label2id",
         "length_penalty", "max_length", "min_length", "model_type", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
         "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id",
-        "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "resid_pdrop", "return_dict",
-        "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens",
+        "prefix", "pretraining_tp", "problem_type", "quantization_config", "remove_invalid_values", "repetition_penalty", "resid_pdrop",
+        "return_dict", "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens",
         "task_specific_params", "temperature", "tf_legacy_loss", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript",
         "transformers.js_config", "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version", "use_cache",
     }

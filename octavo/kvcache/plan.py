@@ -8,6 +8,7 @@ from octavo.errors import ConfigError, MemoryPlanError, UnsupportedModelError
 from octavo.kvcache.kind import kind_of
 from octavo.kvcache.specs import CachePlan, Group, LayerState, StateSpec
 
+ALIGNMENT = 8  # of blocks, so that numbers of every format stand where the CPU wants them
 LARGER = "raise --gpu-memory-utilization or --kv-cache-memory-bytes"  # where nobody knows by how much
 
 
@@ -16,9 +17,10 @@ def plan_cache(
 ) -> CachePlan:
     """The largest cache that fits in budget_bytes, or one of num_blocks_override blocks whatever it takes.
 
-    Layers of equal spec go into groups of an equal number of slots, in the order of the layers, so that a block is as large in every group
-    and all groups draw from one pool. larger: how to get a larger cache, for the error. Raises MemoryPlanError if not even one block
-    fits, ConfigError for a block size that does not suit a layer, UnsupportedModelError for a model that keeps no state.
+    Layers of equal spec go into groups, in the order of the layers; a block is as large in every group, so that all draw from one pool, and
+    the smaller the pages of a spec are, the more of its layers share a group. larger: how to get a larger cache, for the error. Raises
+    MemoryPlanError if not even one block fits, ConfigError for a block size that does not suit a layer, UnsupportedModelError for a model
+    that keeps no state.
     """
     if num_blocks_override is not None and num_blocks_override < 2:
         raise ConfigError(f"a cache of {num_blocks_override} blocks has none to use: block 0 belongs to nobody", "ask for 2 blocks or more")
@@ -33,31 +35,39 @@ def plan_cache(
                 f"block size {block_size} is not a multiple of the {spec.tokens_per_entry} tokens that share an entry",
                 f"use a --block-size that is a multiple of {math.lcm(*(each.tokens_per_entry for each in by_spec))}",
             )
-    slots = choose_slots({spec: len(names) for spec, names in by_spec.items()})
-    groups = [Group(spec, names[i : i + slots]) for spec, names in by_spec.items() for i in range(0, len(names), slots)]
-    page_bytes = max(kind_of(spec).page_bytes(spec, block_size) for spec in by_spec)
-    num_blocks = budget_bytes // (slots * page_bytes) if num_blocks_override is None else num_blocks_override
+    pages = {spec: kind_of(spec).page_bytes(spec, block_size) for spec in by_spec}
+    block_bytes = choose_block_bytes({spec: (len(names), pages[spec]) for spec, names in by_spec.items()})
+    groups = []
+    for spec, names in by_spec.items():
+        most = block_bytes // pages[spec]
+        groups += [Group(spec, names[i : i + most], pages[spec]) for i in range(0, len(names), most)]
+    num_blocks = budget_bytes // block_bytes if num_blocks_override is None else num_blocks_override
     if num_blocks < 2:  # the null block and one to use
         raise no_memory(budget_bytes, larger)
-    return CachePlan(block_size=block_size, num_blocks=num_blocks, slots=slots, page_bytes=page_bytes, groups=groups)
+    return CachePlan(block_size=block_size, num_blocks=num_blocks, block_bytes=block_bytes, groups=groups)
 
 
-def choose_slots(layers: dict[StateSpec, int]) -> int:
-    """The number of slots that makes the fewest groups, if no spec leaves more of its slots unused than its kind allows.
+def choose_block_bytes(layers: dict[StateSpec, tuple[int, int]]) -> int:
+    """The size of a block that makes the fewest groups, if no spec leaves more of its blocks unused than its kind allows.
 
-    An unused slot is memory lost in every block of its group; a group more is a block table more in every step. layers: how many layers
-    have each spec.
+    What a group leaves of a block is memory lost in every block that it holds; a group more is a block table more in every step.
+    layers: how many layers have each spec, and how large a page of it is.
     """
 
-    def unused(count: int, slots: int) -> float:
-        return (-count % slots) / count
+    def groups(block_bytes: int) -> dict[StateSpec, int]:
+        return {spec: -(-count // (block_bytes // page)) for spec, (count, page) in layers.items()}
 
-    fitting = [
-        slots
-        for slots in range(1, max(layers.values()) + 1)
-        if all(unused(count, slots) <= kind_of(spec).most_unused for spec, count in layers.items())
-    ]
-    return min(fitting, key=lambda slots: (sum(-(-count // slots) for count in layers.values()), slots))
+    def unused(block_bytes: int) -> dict[StateSpec, float]:
+        number = groups(block_bytes)
+        return {spec: number[spec] * block_bytes / (count * page) - 1 for spec, (count, page) in layers.items()}
+
+    largest = max(page for _, page in layers.values())
+    exact = {number * page for count, page in layers.values() for number in range(1, count + 1) if number * page >= largest}
+    sizes = {-(-size // ALIGNMENT) * ALIGNMENT for size in exact}
+    fitting = [size for size in sizes if all(part <= kind_of(spec).most_unused for spec, part in unused(size).items())]
+    if not fitting:  # pages that do not divide one another: the size that loses least
+        return min(sizes, key=lambda size: (sum(number * size for number in groups(size).values()), size))
+    return min(fitting, key=lambda size: (sum(groups(size).values()), size))
 
 
 def blocks_for(plan: CachePlan, num_tokens: int, max_num_batched_tokens: int) -> int:

@@ -32,28 +32,24 @@ class LayerState(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Layers that share one block table. Layer i of a group lives in slot i of a block."""
+    """Layers that share one block table. Of each block that the group holds, layer i has the bytes from i * page_bytes on."""
 
     spec: StateSpec
     layers: list[str]
+    page_bytes: int  # of one layer's part of a block
 
 
 class CachePlan(msgspec.Struct, frozen=True):
-    """What the worker allocates: one buffer of `slots` x `num_blocks` x `page_bytes`.
+    """What the worker allocates: one buffer of `num_blocks` x `block_bytes`.
 
-    A block id is one column of that buffer, whichever group holds it: group g's layer in slot s keeps the block's tokens at
-    [s, block]. Block 0 is the null block: no request owns it, and a table entry of 0 means "nothing here".
+    A block holds the tokens of all layers of whichever group has it, so that groups of different formats draw from one pool. Block 0 is the
+    null block: no request owns it, and a table entry of 0 means "nothing here".
     """
 
     block_size: int  # tokens in a block
     num_blocks: int
-    slots: int
-    page_bytes: int  # of one layer's part of a block
+    block_bytes: int
     groups: list[Group]
-
-    @property
-    def block_bytes(self) -> int:
-        return self.slots * self.page_bytes
 
     @property
     def total_bytes(self) -> int:

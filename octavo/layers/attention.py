@@ -1,26 +1,31 @@
 """Attention: heads that rotate, store and attend through a back end; and the projections around them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from octavo.attention.batch import Batch
-from octavo.attention.interface import Facts, bytes_per_token
+from octavo.attention.interface import Facts
+from octavo.config.cache_formats import FORMATS, CacheFormat
 from octavo.device.arena import Arena
+from octavo.errors import CheckpointError
 from octavo.kvcache.specs import StateSpec
 from octavo.layers.choices import Choices
 from octavo.layers.linear import FusedLinear, Linear, Part
 from octavo.layers.norm import RMSNorm
 from octavo.layers.rope import Rope
-from octavo.layers.stored import Layer
+from octavo.layers.stored import Layer, Stored
 from octavo.parallel.cut import Group, even
+from octavo.quant.format import Scheme
 
 
 class Attention(Layer):
     """The part that keeps state. Its pages belong to the worker, which binds them; its arithmetic belongs to the back end.
 
-    window: 0 = none, else a token sees itself and the window-1 before it.
+    window: 0 = none, else a token sees itself and the window-1 before it. scales: of keys and of values, for the formats that have such;
+    the checkpoint may know them (`k_scale`, `v_scale`), whatever the cache is kept in.
     """
 
     def __init__(self, num_heads: int, num_kv_heads: int, head_dim: int, scale: float, rope: Rope, window: int = 0) -> None:
@@ -33,14 +38,28 @@ class Attention(Layer):
         self.group = 0
         self._rope = (rope,)  # in a tuple: the table is the model's, not this layer's
         self._cache: Any = None
+        self.cache_format: CacheFormat = FORMATS["bfloat16"]
 
     def shard(self, group: Group) -> None:
         self.num_heads = even(self.num_heads, group, "attention heads")
         self.num_kv_heads = even(self.num_kv_heads, group, "kv heads")
 
-    def spec(self, cache_dtype: torch.dtype) -> StateSpec:
-        """What the cache keeps of this layer, in the number format of the cache."""
-        size = bytes_per_token(self.num_kv_heads, self.head_dim, cache_dtype)
+    def keep_in(self, cache_format: CacheFormat) -> None:
+        """Choose the number format of this layer's keys and values; before `finish`."""
+        self.cache_format = cache_format
+
+    def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
+        self._path = path.rpartition(".")[0]
+        self.scales = nn.Parameter(torch.empty(2, dtype=torch.float32, device=device), requires_grad=False)
+
+    def stored(self, path: str) -> Iterator[Stored]:
+        parent = path.rpartition(".")[0]
+        for index, name in enumerate(("k_scale", "v_scale")):
+            yield Stored(f"{parent}.{name}", (1,), self.scales[index : index + 1], default=1.0, is_flat=True)
+
+    def spec(self) -> StateSpec:
+        """What the cache keeps of this layer."""
+        size = self.cache_format.bytes_per_token(self.num_kv_heads, self.head_dim)
         return StateSpec(kind="sliding" if self.window else "full", bytes_per_token=size, window=self.window)
 
     def finish(self, choices: Choices) -> None:
@@ -49,22 +68,27 @@ class Attention(Layer):
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
             dtype=choices.dtype,
-            cache_dtype=choices.cache_dtype,
+            cache_format=self.cache_format,
             block_size=choices.block_size,
             scale=self.scale,
             window=self.window,
             rotary_dim=self._rope[0].dim,
         )
         self.backend = choices.take_attention(facts)
+        if not self.scales.is_meta and not (self.scales.isfinite().all() and (self.scales > 0).all()):
+            key, value = self.scales.tolist()
+            fact = f"{self._path}: k_scale {key:g} or v_scale {value:g} is not a positive number"
+            raise CheckpointError(fact, "the checkpoint is damaged, or was calibrated wrongly")
         if choices.dry:
-            self._cache = self.backend.bind(torch.empty(1, self.backend.layout().page_bytes, dtype=torch.uint8, device="meta"))
+            pages = torch.empty(1, self.backend.layout().page_bytes, dtype=torch.uint8, device="meta")
+            self._cache = self.backend.bind(pages, self.scales)
 
     def bind(self, pages: torch.Tensor, group: int, block_size: int) -> None:
         """Give the layer its pages, uint8 [num_blocks, at least page_bytes], and the number of its group."""
         if block_size != self.backend.facts.block_size:
             raise ValueError(f"blocks of {block_size} tokens, but the back end was chosen for {self.backend.facts.block_size}")
         self.group = group
-        self._cache = self.backend.bind(pages)
+        self._cache = self.backend.bind(pages, self.scales)
 
     def plan(self, batch: Batch, arena: Arena) -> None:
         """Once a group and step, before its first layer: what all layers of the group share."""

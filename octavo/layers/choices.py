@@ -24,7 +24,6 @@ class Choices:
         mode: str = "fast",
         attention_backend: str | None = None,
         block_size: int = 16,
-        cache_dtype: torch.dtype | None = None,
         dry: bool = False,
     ) -> None:
         self.dtype = dtype
@@ -32,7 +31,6 @@ class Choices:
         self.mode = mode
         self.attention_backend = attention_backend
         self.block_size = block_size
-        self.cache_dtype = cache_dtype or dtype
         self.dry = dry
         self._made: dict[tuple[str, Any], Any] = {}
         self._counts: dict[str, Counter[str]] = {}

@@ -19,6 +19,19 @@ from octavo.layers.mlp import GatedMLP
 from octavo.layers.norm import RMSNorm
 from octavo.layers.rope import Rope, Ropes
 
+# other names of the scales of the cache, by those who calibrate them; what is calibrated beside them is of no use here
+CACHE_SCALES: tuple[Row | Skip, ...] = (
+    *(
+        Row(f"model.layers.{{i}}.self_attn.{part}_proj.{name}", f"model.layers.{{i}}.self_attn.{part}_scale")
+        for part in ("k", "v")
+        for name in (f"{part}_scale", "output_scale")
+    ),
+    *(
+        Skip(f"model.layers.{{i}}.self_attn.{name}", "queries and probabilities stay in the model's format")
+        for name in ("q_scale", "prob_scale", "q_proj.q_scale", "q_proj.output_scale")
+    ),
+)
+
 
 class DecoderLayer(nn.Module):
     """Attention and feed-forward, each before a norm. A variant overrides `make_*` or, where its order differs, forward."""
@@ -82,7 +95,7 @@ class CausalLM(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.names: tuple[Row | Skip, ...] = ()
+        self.names: tuple[Row | Skip, ...] = CACHE_SCALES
         self.model = Decoder(config, self.layer_class)
         if config.tie_word_embeddings:
             self.names += (Skip("lm_head.weight", "the head is the embedding", same_as="model.embed_tokens.weight"),)

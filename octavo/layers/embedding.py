@@ -1,79 +1,95 @@
 """Embedding and head: token ids to hidden states, and hidden states to logits; one table for both where they are tied."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from octavo.layers.choices import Choices
 from octavo.layers.stored import Layer, Stored
+from octavo.layers.weight import Piece, Weight
 from octavo.ops.embedding import Facts
 from octavo.ops.linear import Facts as LinearFacts
-from octavo.quant.unquantized import Scheme
+from octavo.ops.weights import Dense, Layout
+from octavo.quant.format import Role, Scheme
 
 
-class Embedding(Layer):
-    """is_head: the table is the output head's weight too. scale: factor on the hidden states. Every rank holds the whole table."""
+class Table(Layer):
+    """Numbers [num_tokens, size]: a row for each token of the vocabulary. Every rank holds the whole of it."""
 
-    def __init__(self, num_tokens: int, size: int, is_head: bool, scale: float = 1.0) -> None:
-        super().__init__()
-        self.num_tokens = num_tokens
-        self.size = size
-        self.is_head = is_head
-        self.scale = scale
-
-    def create(self, scheme: Scheme, device: torch.device) -> None:
-        self.weight = scheme.matrix(self.num_tokens, self.size, device)
-        self.dtype = self.weight.dtype
-
-    def stored(self, path: str) -> Iterator[Stored]:
-        yield Stored(f"{path}.weight", (self.num_tokens, self.size), self.weight)
-
-    def finish(self, choices: Choices) -> None:
-        facts = Facts(rows=self.num_tokens, width=self.size, dtype=self.dtype, scale=self.scale)
-        if self.is_head:
-            self._product, self.weight.data = _head(choices, self.weight.data)
-            # the head's layout decides: its product reads the whole table in a step, the gather a few rows
-            layout: Literal["rows", "panels"] = "rows" if self.weight.dim() == 2 else "panels"
-            facts = Facts(rows=self.num_tokens, width=self.size, dtype=self.dtype, scale=self.scale, layout=layout)
-            self._gather = choices.take("embedding", facts)
-            return
-        self._gather = choices.take("embedding", facts)
-        self.weight.data = self._gather.pack(self.weight.data, facts)
-
-    def forward(self, out: torch.Tensor, tokens: torch.Tensor) -> None:
-        """out [tokens, size] = the rows of tokens, int32 [tokens]."""
-        self._gather(out, tokens, self.weight)
-
-    def head(self, out: torch.Tensor, hidden: torch.Tensor) -> None:
-        """out float32 [n, num_tokens] = the products of hidden [n, size] with every row. Only where is_head."""
-        self._product(out, hidden, self.weight)
-
-
-class Head(Layer):
-    """The output head of a model whose embedding is another table. Every rank holds the whole of it."""
+    role: Role
+    _table: tuple[Any]  # in a tuple: the module has it as parameters already
 
     def __init__(self, num_tokens: int, size: int) -> None:
         super().__init__()
         self.num_tokens = num_tokens
         self.size = size
 
-    def create(self, scheme: Scheme, device: torch.device) -> None:
-        self.weight = scheme.matrix(self.num_tokens, self.size, device)
+    def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
+        self.dtype = scheme.dtype
+        self.weight = Weight(scheme.weight(path, self.role), [Piece(path, self.num_tokens, self.size)], device)
 
     def stored(self, path: str) -> Iterator[Stored]:
-        yield Stored(f"{path}.weight", (self.num_tokens, self.size), self.weight)
+        yield from self.weight.stored()
+
+    def _pack_for_product(self, choices: Choices, layout: Layout, weight: Any) -> Any:
+        """Choose the product that makes logits; the weight in its order."""
+        facts = LinearFacts(
+            in_features=self.size,
+            out_features=self.num_tokens,
+            dtype=self.dtype,
+            out_dtype=torch.float32,
+            layout=None if isinstance(layout, Dense) else layout,
+            activation=self.weight.activation,
+        )
+        self._product = choices.take("linear", facts)
+        return self._product.pack(weight, facts)
+
+    def _multiply(self, out: torch.Tensor, hidden: torch.Tensor) -> None:
+        self._product(out, hidden, self._table[0])
+
+
+class Embedding(Table):
+    """is_head: the table is the output head's weight too. scale: factor on the hidden states."""
+
+    role = "embedding"
+
+    def __init__(self, num_tokens: int, size: int, is_head: bool, scale: float = 1.0) -> None:
+        super().__init__(num_tokens, size)
+        self.is_head = is_head
+        self.scale = scale
 
     def finish(self, choices: Choices) -> None:
-        self._product, self.weight.data = _head(choices, self.weight.data)
+        self._table = (self.weight.finish(lambda layout, weight: self._pack(choices, layout, weight)),)
+
+    def _pack(self, choices: Choices, layout: Layout, weight: Any) -> Any:
+        """The head's layout decides where there is one: its product reads the whole table in a step, the gather a few rows."""
+        packed = self._pack_for_product(choices, layout, weight) if self.is_head else weight
+        if isinstance(layout, Dense):
+            form: Any = "panels" if packed.dim() > 2 else "rows"
+        else:
+            form = layout
+        facts = Facts(rows=self.num_tokens, width=self.size, dtype=self.dtype, scale=self.scale, layout=form)
+        self._gather = choices.take("embedding", facts)
+        return packed if self.is_head else self._gather.pack(packed, facts)
+
+    def forward(self, out: torch.Tensor, tokens: torch.Tensor) -> None:
+        """out [tokens, size] = the rows of tokens, int32 [tokens]."""
+        self._gather(out, tokens, self._table[0])
+
+    def head(self, out: torch.Tensor, hidden: torch.Tensor) -> None:
+        """out float32 [n, num_tokens] = the products of hidden [n, size] with every row. Only where is_head."""
+        self._multiply(out, hidden)
+
+
+class Head(Table):
+    """The output head of a model whose embedding is another table."""
+
+    role = "head"
+
+    def finish(self, choices: Choices) -> None:
+        self._table = (self.weight.finish(lambda layout, weight: self._pack_for_product(choices, layout, weight)),)
 
     def forward(self, out: torch.Tensor, hidden: torch.Tensor) -> None:
         """out float32 [n, num_tokens], hidden [n, size]."""
-        self._product(out, hidden, self.weight)
-
-
-def _head(choices: Choices, weight: torch.Tensor) -> tuple[Any, torch.Tensor]:
-    """The product that makes logits, and the weight in its layout."""
-    facts = LinearFacts(in_features=weight.shape[1], out_features=weight.shape[0], dtype=weight.dtype, out_dtype=torch.float32)
-    product = choices.take("linear", facts)
-    return product, product.pack(weight, facts)
+        self._multiply(out, hidden)

@@ -7,7 +7,7 @@ import torch
 from octavo.layers.choices import Choices
 from octavo.layers.stored import Layer, Stored
 from octavo.ops.rms_norm import Facts
-from octavo.quant.unquantized import Scheme
+from octavo.quant.format import Scheme
 
 
 class RMSNorm(Layer):
@@ -20,7 +20,7 @@ class RMSNorm(Layer):
         self.offset = offset
         self.cast_before_weight = cast_before_weight
 
-    def create(self, scheme: Scheme, device: torch.device) -> None:
+    def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
         self.weight = scheme.vector(self.size, device)
 
     def stored(self, path: str) -> Iterator[Stored]:

@@ -15,7 +15,7 @@ from torch import nn
 from octavo.config.rope import RopeConfig
 from octavo.layers.choices import Choices
 from octavo.layers.stored import Layer
-from octavo.quant.unquantized import Scheme
+from octavo.quant.format import Scheme
 
 _ROWS = 8192  # of a table that are made at once, which bounds what that takes beside it
 
@@ -108,7 +108,7 @@ class Rope(Layer):
         self.max_length = max_length
         self.dim = config.dim
 
-    def create(self, scheme: Scheme, device: torch.device) -> None:
+    def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
         self.cos_sin = nn.Buffer(torch.empty(self.max_length, self.dim, dtype=torch.float32, device=device))
 
     def finish(self, choices: Choices) -> None:

@@ -14,21 +14,26 @@ from torch import nn
 
 from octavo.layers.choices import Choices
 from octavo.parallel.cut import Cut, Group
-from octavo.quant.unquantized import Scheme
+from octavo.quant.format import Scheme
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """One tensor of the checkpoint and where this rank's piece of it goes.
 
-    shape: of the whole tensor, before the cut. target: a view into the layer's own memory, exactly as large as this rank's piece, in the
-    model's number format: `target.copy_(piece)` is all that filling has to do. cut: which piece; None: the whole.
+    shape: of the whole tensor, before the cut. target: a view into the layer's own memory, exactly as large as this rank's piece:
+    `target.copy_(piece)` is all that filling has to do. cut: which piece; None: the whole. number_format: what the tensor must be on disk,
+    to be taken as it is; shapes are then of its entries, of bytes for GGUF's blocks. None: any plain floating-point format. default: the
+    value where the checkpoint need not have the tensor. is_flat: on disk it is one run of the entries, whatever its shape there.
     """
 
     path: str
     shape: tuple[int, ...]
     target: torch.Tensor
     cut: Cut | None = None
+    number_format: str | None = None
+    default: float | None = None
+    is_flat: bool = False
 
     def __post_init__(self) -> None:
         wanted = self.shape if self.cut is None else self.cut.shape(self.shape)
@@ -45,8 +50,8 @@ class Layer(nn.Module):
     def shard(self, group: Group) -> None:
         """Record which piece of the layer is this rank's. Raises ConfigError if it cannot be cut so."""
 
-    def create(self, scheme: Scheme, device: torch.device) -> None:
-        """Make the stored parameters, uninitialized."""
+    def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
+        """Make the stored parameters of the layer that is called `path` in the model, uninitialized."""
 
     def stored(self, path: str) -> Iterator[Stored]:
         """What this layer reads, when it is called `path` in the model."""

@@ -14,19 +14,22 @@ from torch import nn
 
 from octavo import plugins
 from octavo.checkpoint import index as checkpoint_index
+from octavo.config.cache_formats import format_of_layer
 from octavo.config.config import Config
 from octavo.config.schema import check_model_type
 from octavo.device.device import Device
 from octavo.errors import ConfigError, MemoryPlanError
 from octavo.layers.choices import Choices
 from octavo.layers.decoder import CausalLM
-from octavo.layers.stored import stored_parameters
+from octavo.layers.stored import Layer, stored_parameters
 from octavo.loading import dummy
 from octavo.loading.fill import Fill
 from octavo.loading.finish import Residence, finish, resident_bytes
+from octavo.loading.number_formats import NumberFormats
 from octavo.loading.quantize import quantize, scheme
 from octavo.loading.shard import shard
 from octavo.parallel.cut import Group
+from octavo.quant.format import Scheme, Source
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
@@ -46,11 +49,6 @@ def model_dtype(config: Config) -> torch.dtype:
     return dtype
 
 
-def cache_dtype(config: Config) -> torch.dtype:
-    """The number format of the cache; "auto" is the model's own."""
-    return model_dtype(config) if config.cache.dtype == "auto" else getattr(torch, config.cache.dtype)
-
-
 def bare(config: Config, group: Group | None = None) -> CausalLM:
     """The model on the meta device, cut for one rank, with parameters as the checkpoint stores them.
 
@@ -64,7 +62,10 @@ def bare(config: Config, group: Group | None = None) -> CausalLM:
     with torch.device("meta"):
         model: CausalLM = module.Model(parsed)
     shard(model, group or _group(config))
-    quantize(model, scheme(config.model.quantization, model_dtype(config)), torch.device("meta"))
+    quantize(model, _scheme(config, model), torch.device("meta"))
+    for name, layer in model.attention_layers().items():
+        number = next(int(part) for part in name.split(".") if part.isdecimal())
+        layer.keep_in(format_of_layer(config.cache.dtype, config.model.dtype, config.cache.skipped_layers, number, layer.window > 0))
     return model
 
 
@@ -91,12 +92,12 @@ def build(config: Config, device: Device, progress: Progress | None = None) -> B
     fill = _Dummy(config.model.seed) if config.model.load_format == "dummy" else _from_files(config, model, progress)
     weights_bytes = build_meta(config, device.kind).weights_bytes
     choices = _choices(config, device.kind, dry=False)
-    stored_as = scheme(config.model.quantization, model_dtype(config))
+    stored_as = _scheme(config, model)
     with fill:
         fill.check(stored_parameters(model))
         residence = Residence(_allocate(device, weights_bytes))
         for path, piece in pieces(model):
-            quantize(piece, stored_as, torch.device("cpu"))
+            quantize(piece, stored_as, torch.device("cpu"), path)
             fill.fill(stored_parameters(piece, path))
             finish(piece, choices)
             residence.move_in(piece)
@@ -107,13 +108,14 @@ def build(config: Config, device: Device, progress: Progress | None = None) -> B
 def pieces(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The parts of a model that are filled one at a time: whatever stands beside its layers, and each layer."""
     for name, child in model.named_children():
+        if isinstance(child, Layer):
+            yield name, child
+            continue
         for inner, part in child.named_children():
             if isinstance(part, nn.ModuleList):
                 yield from ((f"{name}.{inner}.{number}", layer) for number, layer in enumerate(part))
             else:
                 yield f"{name}.{inner}", part
-        if not list(child.children()):
-            yield name, child
 
 
 class _Dummy:
@@ -138,6 +140,17 @@ class _Dummy:
         """Nothing can be left over."""
 
 
+def _scheme(config: Config, model: CausalLM) -> Scheme:
+    """The scheme of the checkpoint's weights; its headers tell the number format of each, of which a GGUF file has its own."""
+    settings = config.model.hf_config.get("quantization_config") or config.model.quantization_config
+    is_plain = config.model.load_format == "safetensors" and config.model.quantization is None
+    if config.model.load_format == "dummy" or is_plain:  # no header says anything that the scheme needs
+        return scheme(config.model.quantization, Source(model_dtype(config), settings))
+    found = NumberFormats(checkpoint_index.read(config.model.path), model.names)
+    name = "gguf" if config.model.load_format == "gguf" else config.model.quantization
+    return scheme(name, Source(model_dtype(config), settings, found, found.shape))
+
+
 def _from_files(config: Config, model: CausalLM, progress: Progress | None) -> Fill:
     return Fill(checkpoint_index.read(config.model.path), model.names, progress)
 
@@ -156,7 +169,6 @@ def _choices(config: Config, device_kind: str, dry: bool) -> Choices:
         mode=config.device.op_implementations,
         attention_backend=config.device.attention_backend,
         block_size=config.cache.block_size,
-        cache_dtype=cache_dtype(config),
         dry=dry,
     )
 

@@ -13,9 +13,14 @@ _SPREAD = 0.02  # of vectors: around 1 for a norm's weight, around 0 for a bias
 
 
 def fill(stored: Iterable[Stored], seed: int) -> None:
-    """Give every stored parameter random values that keep activations about 1: matrices are uniform with variance 1 / columns."""
+    """Give every stored parameter random values that keep activations about 1: matrices are uniform with variance 1 / columns. What a
+    checkpoint need not have gets its default.
+    """
     for one in stored:
-        _fill_one(one, seed)
+        if one.default is not None:
+            one.target.fill_(one.default)
+        else:
+            _fill_one(one, seed)
 
 
 def _fill_one(one: Stored, seed: int) -> None:

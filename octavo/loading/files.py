@@ -14,6 +14,18 @@ from octavo.errors import CheckpointError
 # the number formats that can be copied into a weight as they are
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
+# those of quantized checkpoints, as torch can hold them
+OTHERS = {
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E8M0": torch.uint8,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+}
+
 
 class Files:
     """Maps each file when it is first asked for. Tensors that it gave must not be used after `close`."""
@@ -34,7 +46,13 @@ class Files:
 
     def plain(self, entry: Entry) -> torch.Tensor:
         """The tensor itself, for the formats of FLOATS. A view of the file, where its place in the file is aligned."""
-        dtype = FLOATS[entry.number_format]
+        return self._view(entry, FLOATS[entry.number_format])
+
+    def as_it_is(self, entry: Entry) -> torch.Tensor:
+        """The same, for the formats of FLOATS and OTHERS."""
+        return self._view(entry, (FLOATS | OTHERS)[entry.number_format])
+
+    def _view(self, entry: Entry, dtype: torch.dtype) -> torch.Tensor:
         raw = self.raw(entry)
         if entry.offset % dtype.itemsize:
             raw = raw.clone()

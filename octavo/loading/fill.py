@@ -5,21 +5,19 @@ that each piece can be packed before the next is read. `finish` closes the accou
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from types import TracebackType
-
-import torch
 
 from octavo.checkpoint.entry import Entry
 from octavo.checkpoint.index import Index
 from octavo.checkpoint.names import Expert, Located, Names, Part, Row, Skip, View, expand_experts
 from octavo.layers.stored import Stored
-from octavo.loading import gguf
 from octavo.loading.account import Account, duplicates, missing, refuse
 from octavo.loading.files import FLOATS, Files
-from octavo.loading.views import Blocks, Joined, Lazy, Plain, Step, lazily
+from octavo.loading.threads import Threads
+from octavo.loading.views import Blocks, Bytes, Joined, Lazy, Plain, lazily
+from octavo.ops import gguf_blocks
 
 Progress = Callable[[int, int], None]
 
@@ -68,16 +66,23 @@ class Fill:
         """Read what `stored` asks for into its places. Raises CheckpointError as check does, for what is asked for here."""
         found = [(one, self._find(one)) for one in stored]
         refuse(self._index.path, self._account.faults)
-        with _Threads() as threads:
+        with Threads() as threads:
             for one, its in found:
-                assert its is not None
                 if one.path in self._filled:
                     raise ValueError(f"{one.path} was filled before")
+                self._filled.add(one.path)
+                if its is None:
+                    assert one.default is not None
+                    one.target.fill_(one.default)
+                    continue
                 lazy = its.lazy if one.cut is None else its.lazy.cut(one.cut.axis, one.cut.start, one.cut.length)
                 threads.run(lazy.steps(one.target))
-                self._filled.add(one.path)
                 self._note_progress(its)
         self._files.drop_pages()
+
+    def is_stored(self, path: str) -> bool:
+        """Whether the checkpoint has a parameter that was checked; one with a default it need not have."""
+        return self._found.get(path) is not None
 
     def finish(self) -> None:
         """Raises CheckpointError if a tensor was not used, ValueError if a parameter that was checked was never filled."""
@@ -105,54 +110,73 @@ class Fill:
             return self._found[stored.path]
         faults = self._account.faults
         try:
-            found = self._lookup(self._tables, stored.path, stored.shape[0] if stored.shape else 0)
+            found = self._lookup(self._tables, stored, stored.path)
         except ValueError as error:
             faults.append(f"{stored.path}: {error}")
             self._found[stored.path] = None
             return None
         self._found[stored.path] = found
+        if found is None and stored.default is not None:
+            return None
         if found is None:
             faults.append(missing(stored.path, self._looked_for(stored.path)))
             return None
+        if stored.is_flat and prod(found.lazy.shape) == prod(stored.shape):
+            found = self._found[stored.path] = _Found(Plain(found.lazy.read().reshape(stored.shape)), found.uses)
         for use in found.uses:
             self._account.use(use.disk, use.views, stored.path, use.num_elements)
         if found.lazy.shape != stored.shape:
             faults.append(f"{stored.path} has shape {list(found.lazy.shape)} in the checkpoint, {list(stored.shape)} in the model")
         return found
 
-    def _lookup(self, tables: Sequence[Names], name: str, num_experts: int) -> _Found | None:
+    def _lookup(self, tables: Sequence[Names], stored: Stored, name: str) -> _Found | None:
         """`name` through the tables, from the model's words down to the disk's. None if it is not there in any way."""
         if not tables:
             entry = self._index.entries.get(name)
-            return None if entry is None else _Found(self._open(entry), (_Use(name, (), entry.num_elements),))
+            return None if entry is None else _Found(self._open(entry, stored.number_format), (_Use(name, (), entry.num_elements),))
         for way in tables[0].candidates(name):
-            pieces = expand_experts(way, num_experts)
-            found = [self._piece(tables[1:], piece, num_experts) for piece in pieces]
+            pieces = expand_experts(way, stored.shape[0] if stored.shape else 0)
+            found = [self._piece(tables[1:], stored, piece) for piece in pieces]
             if pieces and all(found):
                 return _join(pieces, [one for one in found if one is not None])
         return None
 
-    def _piece(self, tables: Sequence[Names], piece: Located, num_experts: int) -> _Found | None:
-        below = self._lookup(tables, piece.disk, num_experts)
+    def _piece(self, tables: Sequence[Names], stored: Stored, piece: Located) -> _Found | None:
+        below = self._lookup(tables, stored, piece.disk)
         if below is None:
             return None
         lazy = below.lazy
         for view in piece.views:
+            if isinstance(lazy, Bytes) and not lazy.allows(view):
+                raise ValueError(f"{piece.disk} is stored in blocks, which {view} would tear")
             lazy = lazily(view, lazy)
-        count = prod(lazy.shape)
-        if len(below.uses) > 1 and count != prod(below.lazy.shape):
+        count, whole = prod(lazy.shape), prod(below.lazy.shape)
+        if len(below.uses) > 1 and count != whole:
             raise ValueError(f"{piece.disk} is joined from several tensors, and {piece.views} takes a part of it")
-        uses = below.uses if len(below.uses) > 1 else tuple(_Use(use.disk, (*use.views, *piece.views), count) for use in below.uses)
-        return _Found(lazy, uses)
+        # in elements, whatever the lazy tensor counts in
+        taken = [use.num_elements * count // max(1, whole) for use in below.uses]
+        uses = tuple(_Use(use.disk, (*use.views, *piece.views), number) for use, number in zip(below.uses, taken, strict=True))
+        return _Found(lazy, below.uses if len(below.uses) > 1 else uses)
 
-    def _open(self, entry: Entry) -> Lazy:
-        """The tensor on disk. ValueError for a number format that no weight can be read from."""
+    def _open(self, entry: Entry, number_format: str | None) -> Lazy:
+        """The tensor on disk; in `number_format`, as it is. ValueError for a number format that no weight can be read from."""
+        if number_format is not None:
+            if entry.number_format != number_format:
+                raise ValueError(f"{entry.name} is in {entry.number_format}, not in {number_format}")
+            return self._as_it_is(entry)
         if entry.number_format in FLOATS:
             return Plain(self._files.plain(entry))
-        if self._index.kind == "gguf" and entry.number_format in gguf.FORMATS:
+        if self._index.kind == "gguf" and entry.number_format in gguf_blocks.FORMATS:
             return Blocks.of(self._files.raw(entry), entry.number_format, entry.shape)
-        known = gguf.FORMATS if self._index.kind == "gguf" else FLOATS
+        known = gguf_blocks.FORMATS if self._index.kind == "gguf" else FLOATS
         raise ValueError(f"{entry.name} is in {entry.number_format}, which is not read here (known: {', '.join(known)})")
+
+    def _as_it_is(self, entry: Entry) -> Lazy:
+        if self._index.kind == "gguf":
+            elements, size_bytes = gguf_blocks.SIZES[entry.number_format]
+            raw = self._files.raw(entry)
+            return Bytes(raw.view(*entry.shape[:-1], entry.shape[-1] // elements * size_bytes))
+        return Plain(self._files.as_it_is(entry))
 
     def _looked_for(self, path: str) -> list[str]:
         names = [path]
@@ -179,28 +203,6 @@ class Fill:
             self._bytes_done += entry.size_bytes * use.num_elements // max(1, entry.num_elements)
         if self._progress is not None:
             self._progress(self._bytes_done, self._index.total_bytes)
-
-
-class _Threads:
-    """Runs steps on as many threads as torch has, each step on one of them.
-
-    The steps are many small operations on tensors that fit into a cache: a team of threads for each would wait more than it works.
-    """
-
-    def __enter__(self) -> "_Threads":
-        self._count = torch.get_num_threads()
-        torch.set_num_threads(1)
-        self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="octavo-read", initializer=torch.set_num_threads, initargs=(1,))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(self._count)
-
-    def run(self, steps: Iterable[Step]) -> None:
-        """Run all steps; raises what the first of them raised."""
-        for _ in self._pool.map(lambda step: step(), steps):
-            continue
 
 
 def _join(pieces: Sequence[Located], found: Sequence[_Found]) -> _Found:

@@ -9,13 +9,11 @@ from math import prod
 
 import torch
 
-from octavo.checkpoint import gguf as gguf_header
 from octavo.checkpoint.names import Add, Expert, Interleave, Part, RopePermutation, Split, Transpose, View
-from octavo.loading import gguf
+from octavo.ops import gguf_blocks
 
 # how much is read at a time: small enough for the cache, large enough that the calls do not matter
 CHUNK_ELEMENTS = 1 << 18
-_BLOCKS = {name: (elements, size_bytes) for name, elements, size_bytes in gguf_header.TYPES.values()}
 
 
 Step = Callable[[], None]
@@ -73,6 +71,19 @@ class Plain(Lazy):
         return self._tensor
 
 
+class Bytes(Plain):
+    """A GGUF tensor as it is: bytes stand in place of elements on the last axis, which no view may touch."""
+
+    def _cut(self, axis: int, start: int, size: int) -> Lazy:
+        return Bytes(self._tensor.narrow(axis, start, size))
+
+    def allows(self, view: View) -> bool:
+        """Whether a view leaves blocks whole."""
+        if isinstance(view, Split | Part | Interleave):
+            return view.axis < len(self.shape) - 1
+        return isinstance(view, Expert | RopePermutation)
+
+
 class Blocks(Lazy):
     """A GGUF tensor: rows of blocks. Cut along any axis without reading, along the last one only between blocks."""
 
@@ -80,13 +91,13 @@ class Blocks(Lazy):
         """raw: uint8, `shape` with bytes in place of elements on the last axis."""
         self._raw = raw
         self._format = number_format
-        self._block, self._block_bytes = _BLOCKS[number_format]
+        self._block, self._block_bytes = gguf_blocks.SIZES[number_format]
         self.shape = shape
 
     @classmethod
     def of(cls, raw: torch.Tensor, number_format: str, shape: tuple[int, ...]) -> "Blocks":
         """From the tensor's bytes, uint8 [size_bytes]."""
-        elements, size_bytes = _BLOCKS[number_format]
+        elements, size_bytes = gguf_blocks.SIZES[number_format]
         return cls(raw.view(*shape[:-1], shape[-1] // elements * size_bytes), number_format, shape)
 
     def _cut(self, axis: int, start: int, size: int) -> Lazy:
@@ -99,7 +110,7 @@ class Blocks(Lazy):
         return Blocks(self._raw.narrow(axis, first, count), self._format, shape)
 
     def read(self) -> torch.Tensor:
-        return gguf.widen(self._raw.reshape(-1, self._block_bytes), self._format).view(self.shape)
+        return gguf_blocks.widen(self._raw.reshape(-1, self._block_bytes), self._format).view(self.shape)
 
 
 class Selected(Lazy):

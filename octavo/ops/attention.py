@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.ops.pages import Layout
+from octavo.config.cache_formats import FORMATS
+from octavo.ops.pages import Layout, Scales, plain_format, scales_of
 
 _QUERY_TOKENS = 32  # of a row that the reference takes at once, which bounds its memory
 
@@ -33,7 +34,7 @@ class Reference:
 
     Row r owns tokens row_starts[r] .. row_starts[r + 1], the last of its context of lengths[r]; both int32. Its token at position p lies in
     block tables[r, p // block_size]; tables int32 [rows, any width], of which only entries that a query of this call sees are read.
-    pages uint8 [num_blocks, page_bytes]. sinks float32 [num_heads], where has_sinks.
+    pages uint8 [num_blocks, page_bytes]. sinks float32 [num_heads], where has_sinks. scales float32 [2]: the layer's.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -48,9 +49,8 @@ class Reference:
         """Bytes that torch allocates on the way, at most."""
         page = facts.layout
         tokens = min(num_tokens, _QUERY_TOKENS)
-        context = (
-            max_length * page.num_kv_heads * page.head_dim * (2 * page.dtype.itemsize + 2 * 4 * (facts.num_heads // page.num_kv_heads) + 16)
-        )
+        width = page.dtype.itemsize if page.format.is_plain else 4 * 4  # codes, and what becomes of them on the way to float32
+        context = max_length * page.num_kv_heads * page.head_dim * (2 * width + 2 * 4 * (facts.num_heads // page.num_kv_heads) + 16)
         return context + tokens * facts.num_heads * (max_length * 4 * 4 + page.head_dim * 4 * 3)
 
     def __call__(
@@ -62,16 +62,17 @@ class Reference:
         row_starts: torch.Tensor,
         lengths: torch.Tensor,
         sinks: torch.Tensor | None = None,
+        scales: torch.Tensor | None = None,
     ) -> None:
-        starts = row_starts.tolist()
+        starts, factors = row_starts.tolist(), scales_of(scales)
         for row, length in enumerate(lengths.tolist()):
             for start in range(starts[row], starts[row + 1], _QUERY_TOKENS):
                 end = min(start + _QUERY_TOKENS, starts[row + 1])
                 first = length - (starts[row + 1] - start)
-                out[start:end] = self._tokens(query[start:end], first, pages, tables[row], sinks)
+                out[start:end] = self._tokens(query[start:end], first, pages, tables[row], sinks, factors)
 
     def _tokens(
-        self, query: torch.Tensor, first: int, pages: torch.Tensor, table: torch.Tensor, sinks: torch.Tensor | None
+        self, query: torch.Tensor, first: int, pages: torch.Tensor, table: torch.Tensor, sinks: torch.Tensor | None, scales: Scales
     ) -> torch.Tensor:
         """The result of the consecutive tokens `query` of one row, the first of which is at position `first`."""
         facts, page = self.facts, self.facts.layout
@@ -79,7 +80,8 @@ class Reference:
         earliest = max(0, first - facts.window + 1) if facts.window else 0
         context = torch.arange(earliest, first + len(query))
         slots = table[context // page.block_size].long() * page.block_size + context % page.block_size
-        key, value = (x.to(torch.float32).repeat_interleave(facts.num_heads // page.num_kv_heads, 1) for x in page.read(pages, slots))
+        both = page.read(pages, slots, scales)
+        key, value = (x.to(torch.float32).repeat_interleave(facts.num_heads // page.num_kv_heads, 1) for x in both)
         score = torch.einsum("qhd,khd->hqk", query.to(torch.float32), key) * facts.scale
         if facts.softcap:
             score = facts.softcap * torch.tanh(score / facts.softcap)
@@ -104,7 +106,7 @@ class Case:
         f, page = self.facts, self.facts.layout
         rows = "+".join(f"{count}of{length}" for count, length in self.rows)
         extras = f"{f'-window{f.window}' if f.window else ''}{f'-cap{f.softcap:g}' if f.softcap else ''}{'-sinks' if f.has_sinks else ''}"
-        dtypes = f"{str(f.dtype)[6:]}-{str(page.dtype)[6:]}"
+        dtypes = f"{str(f.dtype)[6:]}-{page.format.name}"
         return f"{rows}-{f.num_heads}/{page.num_kv_heads}x{page.head_dim}-block{page.block_size}-{dtypes}{extras}"
 
     @property
@@ -127,6 +129,10 @@ class Case:
             return None
         return torch.randn(self.facts.num_heads, generator=torch.Generator().manual_seed(8)) * 2
 
+    def scales(self) -> torch.Tensor:
+        """Of the layer; numbers that are no powers of 2."""
+        return torch.tensor([0.037, 0.051])
+
     def cache(self) -> tuple[torch.Tensor, torch.Tensor]:
         """pages and tables: row r's key and value of position p are the same whatever the block size and the other rows."""
         facts, page = self.facts, self.facts.layout
@@ -145,7 +151,7 @@ class Case:
             key, value = self._context(row, length)
             at = torch.arange(live.start * size, length)
             slots = tables[row][at // size].long() * size + at % size
-            page.write(pages, slots, key[at], value[at])
+            page.write(pages, slots, key[at], value[at], scales_of(self.scales()))
         return pages, tables
 
     def _context(self, row: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,13 +166,14 @@ def case(
     heads: tuple[int, int] = (9, 3),
     head_dim: int = 64,
     dtype: torch.dtype = torch.float32,
-    cache: torch.dtype | None = None,
+    cache: torch.dtype | str | None = None,
     block_size: int = 16,
     kind: str = "tiles",
     **more: float,
 ) -> Case:
     """A case from what differs."""
-    layout = Layout(kind=kind, num_kv_heads=heads[1], head_dim=head_dim, block_size=block_size, dtype=cache or dtype)  # type: ignore[arg-type]
+    kept = FORMATS[cache] if isinstance(cache, str) else plain_format(cache or dtype)
+    layout = Layout(kind=kind, num_kv_heads=heads[1], head_dim=head_dim, block_size=block_size, format=kept)  # type: ignore[arg-type]
     facts = Facts(num_heads=heads[0], layout=layout, dtype=dtype, scale=head_dim**-0.5, **more)  # type: ignore[arg-type]
     return Case(facts, rows)
 
@@ -190,3 +197,10 @@ def cases() -> Iterator[Case]:
     yield case(((1, 515), (40, 40)), (16, 2), 128, fp32, cache=bf16)
     yield case(((1, 515), (10, 40)), (12, 1), 32, bf16, cache=fp32)
     yield case(mixed, (2, 1), 20, torch.float16, block_size=5, kind="plain")
+    for name in (each.name for each in FORMATS.values() if not each.is_plain):
+        for dtype in (fp32, bf16):
+            yield case(mixed, dtype=dtype, cache=name, window=100)
+        yield case(((1, 700), (20, 20)), (4, 1), 256, bf16, cache=name, block_size=32, softcap=5.0)
+    yield case(((1, 40), (20, 20)), (4, 2), 16, fp32, cache="int4_per_token_head")
+    yield case(((1, 40), (20, 20)), (5, 1), 80, bf16, cache="nvfp4")
+    yield case(mixed, (2, 1), 20, torch.float16, cache="int8_per_token_head", block_size=5, kind="plain")

@@ -6,10 +6,13 @@ from typing import Literal
 
 import torch
 
+from octavo.ops import weights, weights_cases
+from octavo.ops.weights import Layout, Tensors
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """layout: "rows" [rows, width], or "panels" as linear's implementation packed a weight [rows, width].
+    """layout: "rows" [rows, width], "panels" as linear's implementation packed a weight [rows, width], or the layout of coded rows.
 
     scale: rounded to dtype before it multiplies (gemma multiplies by such a sqrt(width)).
     """
@@ -17,12 +20,12 @@ class Facts:
     rows: int
     width: int
     dtype: torch.dtype
-    layout: Literal["rows", "panels"] = "rows"
+    layout: Literal["rows", "panels"] | Layout = "rows"
     scale: float = 1.0
 
 
 class Reference:
-    """out [tokens, width] of the table's dtype, ids int32 [tokens]; an id outside 0 .. rows-1 gives the nearest row."""
+    """out [tokens, width] of dtype, ids int32 [tokens]; an id outside 0 .. rows-1 gives the nearest row. Coded rows are rounded."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -30,14 +33,20 @@ class Reference:
 
     @staticmethod
     def refuses(facts: Facts) -> str | None:
-        return None if facts.layout == "rows" else f"layout {facts.layout} belongs to one implementation of linear"
+        return "panels belong to one implementation of linear" if facts.layout == "panels" else None
 
     @staticmethod
-    def pack(weight: torch.Tensor, facts: Facts) -> torch.Tensor:
+    def pack(weight: torch.Tensor | Tensors, facts: Facts) -> torch.Tensor | Tensors:
         return weight
 
-    def __call__(self, out: torch.Tensor, ids: torch.Tensor, table: torch.Tensor) -> None:
-        rows = table[ids.long().clamp(0, self.facts.rows - 1)]
+    def __call__(self, out: torch.Tensor, ids: torch.Tensor, table: torch.Tensor | Tensors) -> None:
+        facts, chosen = self.facts, ids.long().clamp(0, self.facts.rows - 1)
+        if isinstance(table, tuple):
+            assert not isinstance(facts.layout, str)
+            coded = weights.select_rows(facts.layout, table, chosen)
+            rows = weights.decode(facts.layout, coded, len(chosen), facts.width).to(facts.dtype)
+        else:
+            rows = table[chosen]
         out.copy_(rows if self.facts.scale == 1.0 else rows * self._scale)
 
 
@@ -48,11 +57,22 @@ class Case:
 
     def __str__(self) -> str:
         f = self.facts
-        return f"{self.tokens}of{f.rows}x{f.width}-{str(f.dtype)[6:]}-{f.layout}{f'-scale{f.scale:g}' if f.scale != 1 else ''}"
+        layout = f.layout if isinstance(f.layout, str) else weights_cases.name(f.layout)
+        return f"{self.tokens}of{f.rows}x{f.width}-{str(f.dtype)[6:]}-{layout}{f'-scale{f.scale:g}' if f.scale != 1 else ''}"
 
-    def table(self) -> torch.Tensor:
-        """[rows, width]."""
+    def table(self) -> torch.Tensor | Tensors:
+        """[rows, width], or the tensors of the layout."""
+        if not isinstance(self.facts.layout, str):
+            return weights_cases.random(self.facts.layout, self.facts.rows, self.facts.width)
         return torch.randn(self.facts.rows, self.facts.width, generator=torch.Generator().manual_seed(1)).to(self.facts.dtype)
+
+    def numbers(self) -> torch.Tensor:
+        """The table's numbers, [rows, width], rounded to the dtype."""
+        facts, table = self.facts, self.table()
+        if isinstance(table, torch.Tensor):
+            return table
+        assert not isinstance(facts.layout, str)
+        return weights.decode(facts.layout, table, facts.rows, facts.width).to(facts.dtype)
 
     def ids(self) -> torch.Tensor:
         """The last row, then any; the third is far outside, the fourth below 0."""
@@ -72,3 +92,7 @@ def cases() -> Iterator[Case]:
             yield Case(Facts(rows=1, width=3, dtype=dtype, layout=layout), 5)
             yield Case(Facts(rows=7, width=16, dtype=dtype, layout=layout), 0)
     yield Case(Facts(rows=9, width=24, dtype=torch.float16, scale=4.9), 5)
+    for coded in (*weights_cases.LAYOUTS[:3], weights_cases.LAYOUTS[8], weights.Blocks("Q8_0"), weights.Blocks("Q6_K")):
+        for dtype in (torch.float32, torch.bfloat16):
+            width = 2 * weights_cases.step(coded) if weights_cases.step(coded) > 1 else 75
+            yield Case(Facts(rows=23, width=width, dtype=dtype, layout=coded, scale=1.0 if dtype == torch.float32 else 9.75), 6)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.ops.pages import Layout
+from octavo.config.cache_formats import FORMATS
+from octavo.ops.pages import Layout, plain_format, scales_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ class Reference:
 
     The three may be strided views (the last dimension contiguous); key may be changed. cos_sin float32 [max_position, rotary_dim], cosines
     then sines, or None where rotary_dim is 0. positions int32 [tokens]. pages uint8 [num_blocks, page_bytes]. slots int64 [tokens]; a
-    token whose slot is negative is not stored.
+    token whose slot is negative is not stored. scales float32 [2]: the layer's, of keys and of values; ones where there are none.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -60,6 +61,7 @@ class Reference:
         positions: torch.Tensor,
         pages: torch.Tensor,
         slots: torch.Tensor,
+        scales: torch.Tensor | None = None,
     ) -> None:
         if self.facts.rotary_dim:
             assert cos_sin is not None
@@ -67,7 +69,7 @@ class Reference:
             query.copy_(rotate(query, angles, self.facts))
             key = rotate(key, angles, self.facts)
         kept = slots >= 0
-        self.facts.layout.write(pages, slots[kept], key[kept], value[kept])
+        self.facts.layout.write(pages, slots[kept], key[kept], value[kept], scales_of(scales))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Case:
         pairs = "interleaved" if f.interleaved else "half"
         return (
             f"{self.tokens}-{f.num_heads}/{page.num_kv_heads}x{page.head_dim}-rotary{f.rotary_dim}-{pairs}"
-            f"-block{page.block_size}-{str(f.dtype)[6:]}-{str(page.dtype)[6:]}"
+            f"-block{page.block_size}-{str(f.dtype)[6:]}-{page.format.name}"
         )
 
     def fused(self) -> torch.Tensor:
@@ -104,7 +106,7 @@ class Case:
         return torch.cat((angles.cos(), angles.sin()), 1)
 
     def positions(self) -> torch.Tensor:
-        return torch.randperm(64, generator=torch.Generator().manual_seed(5))[: self.tokens].to(torch.int32)
+        return (torch.randperm(max(64, self.tokens), generator=torch.Generator().manual_seed(5))[: self.tokens] % 64).to(torch.int32)
 
     def slots(self) -> torch.Tensor:
         """Scattered over `num_blocks` pages, the second token not stored."""
@@ -113,15 +115,20 @@ class Case:
             slots[1] = -1
         return slots
 
+    def scales(self) -> torch.Tensor:
+        """Of the layer; numbers that are no powers of 2."""
+        return torch.tensor([0.0078, 0.011])
+
     @property
     def num_blocks(self) -> int:
         return self.tokens // self.facts.layout.block_size + 2
 
 
-def _case(tokens: int, heads: tuple[int, int], dim: int, rotary: int, dtype: torch.dtype, cache: torch.dtype, **more: object) -> Case:
+def _case(tokens: int, heads: tuple[int, int], dim: int, rotary: int, dtype: torch.dtype, cache: torch.dtype | str, **more: object) -> Case:
     block, interleaved = int(more.get("block", 16)), bool(more.get("interleaved", False))  # type: ignore[call-overload]
     kind = more.get("kind", "tiles")
-    layout = Layout(kind=kind, num_kv_heads=heads[1], head_dim=dim, block_size=block, dtype=cache)  # type: ignore[arg-type]
+    kept = FORMATS[cache] if isinstance(cache, str) else plain_format(cache)
+    layout = Layout(kind=kind, num_kv_heads=heads[1], head_dim=dim, block_size=block, format=kept)  # type: ignore[arg-type]
     return Case(Facts(num_heads=heads[0], layout=layout, dtype=dtype, rotary_dim=rotary, interleaved=interleaved), tokens)
 
 
@@ -137,3 +144,9 @@ def cases() -> Iterator[Case]:
         yield _case(4, (2, 1), 32, 6, dtype, cache)
     yield _case(3, (2, 1), 32, 32, torch.float16, torch.float16)
     yield _case(7, (2, 1), 20, 20, bf16, bf16, kind="plain", block=5)
+    for name in (each.name for each in FORMATS.values() if not each.is_plain):
+        for dtype in (fp32, bf16):
+            yield _case(37, (9, 3), 64, 64, dtype, name)
+            yield _case(300, (2, 2), 80, 0, dtype, name, block=48)
+    yield _case(9, (2, 1), 16, 16, fp32, "int4_per_token_head")
+    yield _case(7, (2, 1), 20, 20, bf16, "int4_per_token_head", kind="plain", block=5)

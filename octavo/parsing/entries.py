@@ -120,7 +120,7 @@ class Entries:
     def _ways_on(self, run: Run, call: Call) -> list[tuple[str, ...]]:
         """How a call may go on at its end marker."""
         outer = _outer(call)
-        if self.then and run.doubts != FORGOTTEN:
+        if self.then and not run.is_quoting and run.doubts != FORGOTTEN:
             return [(self.end, self.then)]
         if not outer.close or run.is_quoting or run.doubts == FORGOTTEN:
             return [(self.end,)]

@@ -1,4 +1,4 @@
-"""One number format of weights a file: what it stores and how it is read.
+"""Number formats of weights: what a checkpoint stores, how it is cut, and the layout that kernels get of it.
 
 May import: ops, parallel and below.
 """

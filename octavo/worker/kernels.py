@@ -9,6 +9,7 @@ from octavo.attention import interface
 from octavo.config.config import Config
 from octavo.loading.build import build_kernels
 from octavo.ops import kernels
+from octavo.ops.pages import plain_format
 from octavo.sampling.pipeline import Pipeline
 
 # heads of the models that people run: dimensions of a head, query heads to a key
@@ -57,7 +58,7 @@ def _make(config: Config | None, device: str) -> None:
             num_kv_heads=1,
             head_dim=head_dim,
             dtype=dtype,
-            cache_dtype=dtype,
+            cache_format=plain_format(dtype),
             block_size=32,
             scale=1.0,
             rotary_dim=head_dim,

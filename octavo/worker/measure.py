@@ -8,7 +8,6 @@ from octavo.device.arena import Arena
 from octavo.kvcache.plan import bytes_for, plan_cache
 from octavo.kvcache.specs import CachePlan, LayerState
 from octavo.layers.decoder import CausalLM
-from octavo.loading.build import cache_dtype
 from octavo.sampling.pipeline import Pipeline
 from octavo.worker.sampling import measure_sampling
 
@@ -18,8 +17,8 @@ def measure_arena(model: CausalLM, config: Config, pipeline: Pipeline) -> int:
     longest context, so one step is the largest."""
     layers = model.attention_layers()
     plan = _least_plan(model, config)
-    pages = torch.empty(plan.num_blocks, plan.page_bytes, dtype=torch.uint8, device="meta")
     for number, group in enumerate(plan.groups):
+        pages = torch.empty(plan.num_blocks, group.page_bytes, dtype=torch.uint8, device="meta")
         for name in group.layers:
             layers[name].bind(pages, number, plan.block_size)
     tokens, rows = config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs
@@ -33,7 +32,7 @@ def least_cache_bytes(model: CausalLM, config: Config) -> int:
 
 
 def _least_plan(model: CausalLM, config: Config) -> CachePlan:
-    states = [LayerState(name, layer.spec(cache_dtype(config))) for name, layer in model.attention_layers().items()]
+    states = [LayerState(name, layer.spec()) for name, layer in model.attention_layers().items()]
     return plan_cache(states, config.cache.block_size, 0, num_blocks_override=2)
 
 

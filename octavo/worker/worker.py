@@ -16,12 +16,12 @@ from octavo.device.device import Device
 from octavo.kvcache.plan import plan_cache
 from octavo.kvcache.specs import CachePlan, LayerState
 from octavo.kvcache.worker_facts import WorkerFacts
-from octavo.loading.build import build, build_meta, cache_dtype
+from octavo.loading.build import build, build_meta
 from octavo.logging import get_logger
 from octavo.ops import kernels
 from octavo.protocol.step import StepMasks, StepPlan, StepResult, StepTimings
 from octavo.sampling.pipeline import Pipeline
-from octavo.worker.cache import Cache
+from octavo.worker.cache import Cache, formats_told
 from octavo.worker.execution import Execution
 from octavo.worker.measure import least_cache_bytes, measure_arena
 from octavo.worker.memory import Ledger, Reservation, is_out_of_memory, loading_error
@@ -147,8 +147,7 @@ class Worker:
         )
 
     def _states(self) -> list[LayerState]:
-        dtype = cache_dtype(self._config)
-        return [LayerState(name, layer.spec(dtype)) for name, layer in self._built.model.attention_layers().items()]
+        return [LayerState(name, layer.spec()) for name, layer in self._built.model.attention_layers().items()]
 
     def _facts(self) -> WorkerFacts:
         ledger = self._ledger
@@ -174,6 +173,7 @@ class Worker:
         logger.info("Device: %s", self._device.description)
         for op, choice in sorted(self._choices().items()):
             logger.info("  %-18s %s", op, choice)
+        logger.info("  %-18s %s", "KV cache", formats_told(self._built.model))
         logger.info("Kernels: %s", kernels.told(self._device.kind))
 
 

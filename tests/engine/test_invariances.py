@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from octavo.config.cache_formats import FORMATS
 from octavo.engine.client import EngineClient
 from octavo.protocol.messages import EngineRequest
 from tests.engine.tiny import GEMMA, LLAMA, Answer, generate, prompt, request, tiny_config
@@ -116,10 +117,25 @@ AXES = {
 }
 
 
-def answers_of(model: str, dtype: str, axis: Axis) -> dict[str, Answer]:
+# a coded cache: what it keeps of a token must depend on that token alone
+CODED = {
+    **{name: {"cache_dtype": name} for name, kept in FORMATS.items() if not kept.is_plain},
+    "int8-and-plain": {"cache_dtype": "int8_per_token_head", "skipped_layers": ["sliding_window", "1"]},
+}
+CODED_AXES = ("alone", "chunks-of-7", "prefix-hits", "preemption-with-hits", "block-size-32")
+_CODED_CASES = [
+    *((name, "llama", "bfloat16", kept) for kept in CODED for name in CODED_AXES[:4]),
+    *((name, "gemma", "float32", kept) for kept in ("fp8_e4m3", "int8-and-plain") for name in CODED_AXES),
+]
+CODED_CASES = [pytest.param(*case, id="-".join(case)) for case in _CODED_CASES]
+
+
+def answers_of(model: str, dtype: str, axis: Axis, kept: str | None = None) -> dict[str, Answer]:
     client = EngineClient()
-    blocks = SMALL_POOL[model] if axis.has_small_pool else None
-    client.start(tiny_config(**{**PLAIN, "hf_config": MODELS[model], "dtype": dtype, "num_blocks_override": blocks, **axis.changes}))
+    groups = 2 if (model, kept) == ("llama", "int8-and-plain") else 1  # where the plain cache has one
+    blocks = groups * SMALL_POOL[model] if axis.has_small_pool else None
+    changes = axis.changes | (CODED[kept] if kept else {})
+    client.start(tiny_config(**{**PLAIN, "hf_config": MODELS[model], "dtype": dtype, "num_blocks_override": blocks, **changes}))
     try:
         return axis.ask(client)
     finally:
@@ -127,8 +143,8 @@ def answers_of(model: str, dtype: str, axis: Axis) -> dict[str, Answer]:
 
 
 @functools.cache
-def plain_answers(model: str, dtype: str) -> dict[str, Answer]:
-    return answers_of(model, dtype, Axis())
+def plain_answers(model: str, dtype: str, kept: str | None = None) -> dict[str, Answer]:
+    return answers_of(model, dtype, Axis(), kept)
 
 
 CASES = [pytest.param(name, model, dtype, id=f"{name}-{model}-{dtype}") for name, axis in AXES.items() for model, dtype in axis.only]
@@ -147,6 +163,14 @@ def test_answers_are_the_same(axis: str, model: str, dtype: str) -> None:
         check_close(expected["told"], found["told"], dtype)
         if dtype == "float32":
             assert {name: answer.tokens for name, answer in found.items()} == {name: answer.tokens for name, answer in expected.items()}
+
+
+@pytest.mark.parametrize(("axis", "model", "dtype", "kept"), CODED_CASES)
+def test_answers_over_a_coded_cache_are_the_same(axis: str, model: str, dtype: str, kept: str) -> None:
+    expected, found = plain_answers(model, dtype, kept), answers_of(model, dtype, AXES[axis], kept)
+    assert {name: answer.logprobs for name, answer in found.items()} == {name: answer.logprobs for name, answer in expected.items()}
+    assert {name: answer.tokens for name, answer in found.items()} == {name: answer.tokens for name, answer in expected.items()}
+    assert found["told"].prompt_logprobs == expected["told"].prompt_logprobs != plain_answers(model, dtype)["told"].prompt_logprobs
 
 
 def check_close(expected: Answer, found: Answer, dtype: str) -> None:

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from octavo.attention.batch import Batch
-from octavo.attention.interface import Facts, bytes_per_token, choose_backend
+from octavo.attention.interface import Facts, choose_backend
+from octavo.config.cache_formats import FORMATS
 from octavo.device.arena import Arena
 from octavo.errors import ConfigError
+from octavo.ops.pages import plain_format
 from octavo.plugins import UnknownNameError
 from tests.tolerances import ATOL, RTOL
 
@@ -14,8 +16,11 @@ BASE = {"num_heads": 9, "num_kv_heads": 3, "head_dim": 64, "block_size": 16, "sc
 LENGTHS = (70, 5, 300)
 
 
-def facts(dtype: torch.dtype = torch.float32, **more) -> Facts:
-    return Facts(**(BASE | {"dtype": dtype, "cache_dtype": dtype} | more))
+CODED = [name for name, kept in FORMATS.items() if not kept.is_plain]
+
+
+def facts(dtype: torch.dtype = torch.float32, kept: str | None = None, **more) -> Facts:
+    return Facts(**(BASE | {"dtype": dtype, "cache_format": FORMATS[kept] if kept else plain_format(dtype)} | more))
 
 
 def cos_sin(f: Facts) -> torch.Tensor:
@@ -57,7 +62,7 @@ class Layer:
         ids = 1 + torch.randperm(len(LENGTHS) * width, generator=torch.Generator().manual_seed(1))
         self.tables = ids.view(len(LENGTHS), width).to(torch.int32)
         pages = torch.full((1 + len(ids), self.backend.layout().page_bytes + page_padding), 0xFF, dtype=torch.uint8)
-        self.cache = self.backend.bind(pages)
+        self.cache = self.backend.bind(pages, torch.tensor([0.021, 0.013]))
         self.sinks = torch.linspace(-2, 2, f.num_heads) if f.has_sinks else None
         heads = f.num_heads + 2 * f.num_kv_heads
         self.numbers = [
@@ -168,11 +173,41 @@ def test_scratch_grows_with_the_step_only():
         assert measure(f, rows, tables, "cpu_attn") <= largest
 
 
-def test_page_is_as_large_as_the_spec_says():
+# of one key or value of 64 numbers
+VECTOR_BYTES = {
+    "float32": 256,
+    "bfloat16": 128,
+    "fp8_e4m3": 64,
+    "fp8_e5m2": 64,
+    "fp8_per_token_head": 68,
+    "int8_per_token_head": 68,
+    "int4_per_token_head": 36,
+    "nvfp4": 36,
+}
+
+
+@pytest.mark.parametrize("kept", VECTOR_BYTES)
+def test_page_is_as_large_as_the_spec_says(kept):
     for name in ("cpu_attn", "torch_sdpa"):
-        for dtype in (torch.float32, torch.bfloat16):
-            layout = choose_backend(facts(dtype), name, dry=True).implementation.layout()
-            assert layout.page_bytes == 16 * bytes_per_token(3, 64, dtype)
+        layout = choose_backend(facts(torch.float32, kept), name, dry=True).implementation.layout()
+        assert layout.page_bytes == 16 * FORMATS[kept].bytes_per_token(3, 64) == 16 * 2 * 3 * VECTOR_BYTES[kept]
+
+
+@pytest.mark.parametrize("kept", CODED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_back_ends_agree_over_a_coded_cache(kept, dtype):
+    """To the bit of what they store; and chunks of any size give the same bits."""
+    f = facts(dtype, kept, window=100, rotary_dim=0)
+    name = str(dtype)[6:]
+    results = [run(Layer(f), chunks) for chunks in (300, 7)]
+    for actual, again, wanted in zip(*results, run(Layer(f, "torch_sdpa"), 300)):
+        assert torch.equal(actual, again)
+        torch.testing.assert_close(actual, wanted, atol=ATOL[name], rtol=RTOL[name])
+
+
+def test_a_format_that_does_not_fit_the_heads_is_refused():
+    with pytest.raises(ConfigError, match="head dimension 24 is not a multiple of 16, as nvfp4 needs"):
+        choose_backend(facts(kept="nvfp4", head_dim=24, rotary_dim=0), dry=True)
 
 
 def test_first_in_order_that_does_not_refuse_is_chosen():

@@ -15,7 +15,8 @@ from octavo.loading.finish import finish
 from octavo.loading.quantize import quantize
 from octavo.loading.shard import shard
 from octavo.parallel.cut import Cut, Group, cut, even
-from octavo.quant.unquantized import Scheme
+from octavo.quant.format import Source
+from octavo.quant.schemes.unquantized import Scheme
 from tests.tolerances import ATOL, RTOL
 
 HIDDEN, TOKENS = 24, 5
@@ -30,7 +31,7 @@ def disk(stored: Stored) -> torch.Tensor:
 
 def ready(layer: nn.Module, group: Group, mode: str) -> nn.Module:
     shard(layer, group)
-    quantize(layer, Scheme(torch.float32), torch.device("cpu"))
+    quantize(layer, Scheme(Source(torch.float32)), torch.device("cpu"), "layer")
     for stored in stored_parameters(layer, "layer"):
         whole = disk(stored)
         piece = whole if stored.cut is None else whole.narrow(stored.cut.axis, stored.cut.start, stored.cut.length)
@@ -109,7 +110,7 @@ def test_what_cannot_be_shared_evenly_says_what_can() -> None:
 def test_cuts_are_of_whole_heads() -> None:
     layer = FusedLinear(HIDDEN, parts=PARTS)
     shard(layer, Group(1, 2))
-    quantize(layer, Scheme(torch.float32), torch.device("meta"))
+    quantize(layer, Scheme(Source(torch.float32)), torch.device("meta"), "attn.qkv")
     found = {stored.path: (stored.shape, stored.cut) for stored in stored_parameters(layer, "attn.qkv")}
     assert found == {
         "attn.q_proj.weight": ((32, HIDDEN), Cut(0, 16, 16)),

@@ -14,6 +14,7 @@ from octavo.errors import CheckpointError
 from octavo.layers.stored import Stored
 from octavo.loading import dummy
 from octavo.loading.fill import Fill
+from octavo.ops import gguf_blocks
 from octavo.parallel.cut import Cut
 from tests.loading.gguf_bytes import write
 
@@ -219,6 +220,9 @@ class _Bad:
     """A place that cannot be written to: its rows are one row."""
 
     path, shape, cut = "a", (300, 1000), None
+    number_format = None
+    default = None
+    is_flat = False
 
     @property
     def target(self) -> torch.Tensor:
@@ -230,7 +234,7 @@ def test_a_gguf_file_that_cannot_be_read(tmp_path: Path) -> None:
 
     tensors = {
         "output_norm.weight": ((64,), 0, bytes(256)),
-        "blk.0.attn_v.weight": ((32, 256), 23, bytes(32 * 136)),
+        "blk.0.attn_v.weight": ((32, 256), 16, bytes(32 * 66)),
         "new.weight": ((4,), 0, bytes(16)),
     }
     fill = Fill(index.read(header(tmp_path, "llama", {}, tensors)))
@@ -240,8 +244,8 @@ def test_a_gguf_file_that_cannot_be_read(tmp_path: Path) -> None:
         place("model.layers.0.self_attn.v_proj.weight", 32, 256),
     ]
     assert faults_of(fill, *stored, place("lm_head.weight", 8, 64)) == [
-        "model.layers.0.self_attn.v_proj.weight: blk.0.attn_v.weight is in IQ4_XS, which is not read here "
-        "(known: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K)",
+        "model.layers.0.self_attn.v_proj.weight: blk.0.attn_v.weight is in IQ2_XXS, which is not read here "
+        f"(known: {', '.join(gguf_blocks.FORMATS)})",
         "lm_head.weight is missing (looked for as output.weight)",
         "blk.0.attn_v.weight [32, 256] is used by no part of the model",
         "new.weight [4] is used by no part of the model",

@@ -1,6 +1,5 @@
 """A model driven by hand: pages, block tables and batches without a worker, so that a test decides what a step holds."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 import torch
 
 from octavo.attention.batch import Batch
+from octavo.checkpoint import hf_config as hf_config_files
 from octavo.config.config import Config
 from octavo.device.arena import Arena
 from octavo.device.cpu import create
 from octavo.layers.decoder import CausalLM
-from octavo.loading.build import build, build_meta, cache_dtype
+from octavo.loading.build import build, build_meta
 from tests.configs import make_config
 
 NUM_BLOCKS = 96
@@ -27,15 +27,18 @@ def config_for(
     block_size: int = 16,
     load_format: str = "safetensors",
     max_model_len: int = 0,
+    cache_dtype: str = "auto",
+    skipped_layers: tuple[str, ...] = (),
 ) -> Config:
     """What resolve() would make of a folder, with everything but the named things at its plainest."""
-    hf_config = hf_config or json.loads((path / "config.json").read_text())
+    hf_config = hf_config or hf_config_files.read(path)[0]
     return make_config(
         name=str(path),
         model_type=hf_config["model_type"],
         hf_config=hf_config,
         dtype=dtype,
-        cache_dtype="auto",
+        cache_dtype=cache_dtype,
+        skipped_layers=list(skipped_layers),
         max_model_len=max_model_len,
         vocab_size=hf_config["vocab_size"],
         bos_token_id=1,
@@ -131,10 +134,9 @@ class Driver:
 
 def bind(model: CausalLM, config: Config, meta: bool) -> list[Any]:
     """Give every layer pages and a group; the specs of the groups."""
-    dtype = cache_dtype(config)
     specs: list[Any] = []
     for attention in model.attention_layers().values():
-        spec = attention.spec(dtype)
+        spec = attention.spec()
         if spec not in specs:
             specs.append(spec)
         page_bytes = spec.bytes_per_token * config.cache.block_size

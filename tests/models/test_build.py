@@ -100,7 +100,7 @@ def test_choices_are_counted_with_reasons() -> None:
 def test_attention_layers_tell_what_they_keep() -> None:
     layers = build_meta(dummy(GEMMA, dtype="bfloat16")).model.attention_layers()
     assert list(layers) == ["model.layers.0.self_attn", "model.layers.1.self_attn", "model.layers.2.self_attn"]
-    specs = [layer.spec(torch.bfloat16) for layer in layers.values()]
+    specs = [layer.spec() for layer in layers.values()]
     assert [(spec.kind, spec.window, spec.bytes_per_token) for spec in specs] == [("sliding", 16, 64), ("full", 0, 64), ("sliding", 16, 64)]
 
 
@@ -114,8 +114,8 @@ def test_pieces_make_up_the_model() -> None:
 
 def test_an_unsupported_scheme_and_several_ranks_are_refused() -> None:
     config = dummy(SMALL)
-    with pytest.raises(UnsupportedModelError, match="quantization 'awq' is not supported"):
-        build_meta(msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, quantization="awq")))
+    with pytest.raises(UnsupportedModelError, match="quantization 'quark' is not supported"):
+        build_meta(msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, quantization="quark")))
     with pytest.raises(ConfigError, match="tensor parallel size 2"):
         build_meta(msgspec.structs.replace(config, parallel=msgspec.structs.replace(config.parallel, tensor_parallel_size=2)))
 

@@ -43,7 +43,6 @@ def test_an_unknown_model_type_is_named_with_the_known_ones_and_the_nearest() ->
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "mixtral"])
 def test_an_unknown_key_that_says_something_is_refused(model_type: str) -> None:
     refused(model_type, "'embedding_multiplier' = 12.0", embedding_multiplier=12.0)
-    refused(model_type, "'quantization_config'", quantization_config={"quant_method": "awq"})
     parse(model_type, embedding_multiplier=None, use_new_attention=False, extra={}, note="")
 
 

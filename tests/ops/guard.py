@@ -44,3 +44,8 @@ def empty(*shape: int, dtype: torch.dtype, ends: bool = True) -> torch.Tensor:
 def copy(tensor: torch.Tensor, ends: bool = True) -> torch.Tensor:
     """A guarded contiguous copy."""
     return empty(*tensor.shape, dtype=tensor.dtype, ends=ends).copy_(tensor)
+
+
+def copies(weight: torch.Tensor | tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Guarded copies of a weight's tensors, whether one or several."""
+    return copy(weight) if isinstance(weight, torch.Tensor) else tuple(copy(tensor) for tensor in weight)

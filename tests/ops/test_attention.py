@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from octavo.config.cache_formats import FORMATS
 from octavo.ops import attention
 from octavo.ops.cpu import attention_paged, attention_plan
 from octavo.ops.cpu.attention_plan import HEADER, UNIT
@@ -45,7 +46,7 @@ def run(case: attention.Case, query=None, cache=None, row_starts=None, lengths=N
     starts = case.row_starts() if row_starts is None else torch.tensor(row_starts, dtype=torch.int32)
     lengths = case.lengths() if lengths is None else torch.tensor(lengths, dtype=torch.int32)
     out = torch.full_like(query, torch.nan)
-    chosen(case.facts)(out, query, pages, tables, starts, lengths, case.sinks())
+    chosen(case.facts)(out, query, pages, tables, starts, lengths, case.sinks(), case.scales())
     assert not out.isnan().any()
     return out
 
@@ -53,9 +54,10 @@ def run(case: attention.Case, query=None, cache=None, row_starts=None, lengths=N
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_equals_reference(case):
     pages, tables = (guard.copy(x) for x in case.cache())
-    query, starts, lengths, sinks = (guarded(x) for x in (case.query(), case.row_starts(), case.lengths(), case.sinks()))
+    inputs = (case.query(), case.row_starts(), case.lengths(), case.sinks(), case.scales())
+    query, starts, lengths, sinks, scales = (guarded(x) for x in inputs)
     expected = torch.empty_like(query)
-    attention.Reference(case.facts)(expected, query, pages, tables, starts, lengths, sinks)
+    attention.Reference(case.facts)(expected, query, pages, tables, starts, lengths, sinks, scales)
     assert not expected.isnan().any()
     implementation = chosen(case.facts)
     out = guard.empty(*query.shape, dtype=query.dtype)
@@ -66,7 +68,7 @@ def test_equals_reference(case):
         implementation.plan(plan, starts, lengths)
         scratch = guard.empty(implementation.scratch_size(case.facts, *shape), dtype=torch.uint8)
         extra = {"plan": plan, "scratch": scratch, "shape": shape}
-    implementation(out, query, pages, tables, starts, lengths, sinks, **extra)
+    implementation(out, query, pages, tables, starts, lengths, sinks, scales, **extra)
     name = str(query.dtype)[6:]
     torch.testing.assert_close(out, expected, atol=ATOL[name], rtol=RTOL[name])
 
@@ -86,7 +88,10 @@ LENGTH = 600
 SAME_BITS = [
     attention.case(((LENGTH, LENGTH),), dtype=dtype, **more)
     for dtype in (torch.float32, torch.bfloat16)
-    for more in ({}, {"window": 40}, {"window": 270, "has_sinks": True}, {"softcap": 3.0})
+    for more in (
+        *({}, {"window": 40}, {"window": 270, "has_sinks": True}, {"softcap": 3.0}),
+        *({"cache": name, "window": 100} for name, kept in FORMATS.items() if not kept.is_plain),
+    )
 ]
 
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from octavo.ops import linear
+from octavo.ops import linear, weights, weights_cases
 from octavo.ops.op import choose
 from octavo.ops.order import ORDER
 from tests.ops import guard
@@ -16,8 +16,8 @@ CASES = {str(case): case for case in linear.cases()}
 
 
 @functools.cache
-def packed(cls: type, case: linear.Case) -> torch.Tensor:
-    return guard.copy(cls.pack(case.weight(), case.facts))
+def packed(cls: type, case: linear.Case) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    return guard.copies(cls.pack(case.weight(), case.facts))
 
 
 def run(cls: type, case: linear.Case, rows: slice = slice(None)) -> torch.Tensor:
@@ -35,7 +35,7 @@ def run(cls: type, case: linear.Case, rows: slice = slice(None)) -> torch.Tensor
 
 def exact(case: linear.Case) -> torch.Tensor:
     bias = case.bias()
-    wide = case.x()[:, -case.facts.in_features :].double() @ case.weight().double().t()
+    wide = case.x()[:, -case.facts.in_features :].double() @ case.numbers().double().t()
     return wide if bias is None else wide + bias.double()
 
 
@@ -44,7 +44,11 @@ def exact(case: linear.Case) -> torch.Tensor:
 def test_against_float64(name: str, case: linear.Case) -> None:
     cls = implementation("linear", name)
     if (reason := cls.refuses(case.facts)) is not None:
-        assert "float16" in reason
+        assert "float16" in reason or "plain numbers" in reason or "are coded" in reason or "are not coded" in reason
+        return
+    if case.facts.activation is not None:
+        slow = run(linear.Reference, case)
+        assert torch.equal(run(cls, case), slow)
         return
     key = str(torch.promote_types(case.facts.dtype, torch.float32) if case.facts.result == torch.float32 else case.facts.result)[6:]
     torch.testing.assert_close(run(cls, case).double(), exact(case), atol=ATOL[key], rtol=RTOL[key])
@@ -59,6 +63,60 @@ def test_a_row_alone_has_the_bits_it_has_in_any_batch(dtype: torch.dtype, depth:
     alone = torch.cat([run(cls, case, slice(r, r + 1)) for r in range(100)])
     for rows in (1, 2, 3, 5, 7, 8, 9, 16, 17, 33, 64, 100):
         for start in {0, 100 - rows, (100 - rows) // 2}:
+            assert torch.equal(run(cls, case, slice(start, start + rows)), alone[start : start + rows]), (rows, start)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "layout", [weights_cases.LAYOUTS[0], weights_cases.LAYOUTS[6], weights.Blocks("Q4_1"), weights.Blocks("Q6_K")], ids=str
+)
+def test_a_row_times_a_coded_weight_has_the_bits_it_has_in_any_batch(dtype: torch.dtype, layout: weights.Layout) -> None:
+    cls = implementation("linear", "cpu.linear_decoded")
+    facts = linear.Facts(in_features=256, out_features=53, dtype=dtype, out_dtype=torch.float32, layout=layout)
+    case = linear.Case(facts, 30)
+    alone = torch.cat([run(cls, case, slice(r, r + 1)) for r in range(30)])
+    for rows in (1, 2, 3, 4, 5, 7, 8, 9, 17, 30):
+        for start in {0, 30 - rows, (30 - rows) // 2}:
+            assert torch.equal(run(cls, case, slice(start, start + rows)), alone[start : start + rows]), (rows, start)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_int8_activations_of_zeros_and_of_what_is_not_finite(dtype: torch.dtype) -> None:
+    """A row of zeros gives the bias; one with a number that is not finite gives nan, and no other row does."""
+    facts = linear.Facts(in_features=70, out_features=53, dtype=dtype, has_bias=True, layout=linear.INT8, activation="int8_group")
+    case = linear.Case(facts, 6)
+    x, bias = case.x(), case.bias()
+    assert bias is not None
+    x[1] = 0
+    x[2, 69], x[3, 0], x[4, 5] = float("nan"), float("inf"), float("-inf")
+    for name in ORDER["cpu"]["linear"]:
+        cls = implementation("linear", name)
+        if cls.refuses(facts) is None:
+            out = torch.empty(6, 53, dtype=dtype)
+            cls(facts)(out, x, cls.pack(case.weight(), facts), bias)
+            assert torch.equal(out[1], bias), name
+            assert out[2:5].isnan().all(), name
+            assert out[[0, 1, 5]].isfinite().all(), name
+
+
+@pytest.mark.parametrize("activation", ["int8_group", "int8_token", "int8_static"])
+def test_int8_products_are_near_those_of_the_numbers(activation: linear.Activation) -> None:
+    facts = linear.Facts(in_features=576, out_features=53, dtype=torch.float32, layout=linear.INT8, activation=activation)
+    case = linear.Case(facts, 9)
+    wanted = exact(case)
+    near = run(implementation("linear", "cpu.linear_int8"), case).double()
+    assert ((near - wanted).norm() / wanted.norm()) < 0.015
+
+
+@pytest.mark.parametrize("activation", ["int8_group", "int8_token", "int8_static"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_coded_row_has_the_bits_it_has_in_any_batch(dtype: torch.dtype, activation: linear.Activation) -> None:
+    cls = implementation("linear", "cpu.linear_int8")
+    facts = linear.Facts(in_features=259, out_features=53, dtype=dtype, out_dtype=torch.float32, layout=linear.INT8, activation=activation)
+    case = linear.Case(facts, 30)
+    alone = torch.cat([run(cls, case, slice(r, r + 1)) for r in range(30)])
+    for rows in (1, 2, 3, 7, 8, 9, 17, 30):
+        for start in {0, 30 - rows, (30 - rows) // 2}:
             assert torch.equal(run(cls, case, slice(start, start + rows)), alone[start : start + rows]), (rows, start)
 
 
@@ -96,4 +154,8 @@ def test_refusals_say_why() -> None:
     facts = linear.Facts(in_features=8, out_features=8, dtype=torch.float16)
     choice = choose("linear", facts)
     assert choice.name == "reference"
-    assert choice.refusals == ["cpu.linear_tile: dtype float16 is neither float32 nor bfloat16"]
+    assert choice.refusals == [
+        "cpu.linear_tile: dtype float16 is neither float32 nor bfloat16",
+        "cpu.linear_int8: activations are not coded",
+        "cpu.linear_decoded: the weight is plain numbers",
+    ]

@@ -341,6 +341,7 @@ def run(check: Callable[[str, st.DataObject], None], name: str, num_examples: in
     checked()
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_sample(name: str, check: Callable[[str, st.DataObject], None]) -> None:
@@ -349,6 +350,7 @@ def test_sample(name: str, check: Callable[[str, st.DataObject], None]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_many(name: str, check: Callable[[str, st.DataObject], None]) -> None:

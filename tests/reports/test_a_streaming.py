@@ -177,11 +177,14 @@ TEMPLATE_S = {"reasoning_effort", "verbosity"}  # a chat template may read them;
 
 
 def seen(server: Server, path: str, **body: Any) -> Any:
-    """All that an answer shows, but its name and its time."""
+    """All that an answer shows, but its name, its time and where a stream happened to be cut."""
     response = server.post(path, **{"messages": says("z"), "prompt": "z", "temperature": 0, "seed": 5, "max_tokens": 8} | body)
     assert response.status_code == 200, response.text
     if body.get("stream"):
-        return [event["choices"] for event in parse_events(response.text)[:-1]]
+        events = parse_events(response.text)[:-1]
+        told = [choice for event in events for choice in event["choices"]]
+        text = "".join(choice["text"] if "text" in choice else choice["delta"].get("content") or "" for choice in told)
+        return text, [choice["finish_reason"] for choice in told if choice["finish_reason"]], any(not event["choices"] for event in events)
     return response.json()["choices"]
 
 

@@ -1,4 +1,4 @@
-"""attention in bf16 throughout: products of pairs by the instruction made for them, sums in float32."""
+"""attention in bf16 throughout, a coded cache decoded to it: products of pairs by the instruction made for them, sums in float32."""
 
 import torch
 
@@ -17,6 +17,7 @@ class Implementation(attention_paged.PagedAttention):
     def refuses(facts: Facts) -> str | None:
         if features.level() != "avx512bf16":
             return "the CPU has no avx512_bf16"
-        if facts.dtype != torch.bfloat16 or facts.layout.dtype != torch.bfloat16:
-            return f"query in {facts.dtype} and cache in {facts.layout.dtype} are not both bfloat16"
+        kept = facts.layout.format
+        if facts.dtype != torch.bfloat16 or (kept.is_plain and kept.code != "bfloat16"):
+            return f"query in {facts.dtype} and cache in {kept.name} are not both bfloat16"
         return attention_paged.refuses(facts)

@@ -1,4 +1,7 @@
-"""attention by float32 multiply-adds, whatever the CPU: pages in float32, or in bf16 and widened as they are read."""
+"""attention by float32 multiply-adds, whatever the CPU: pages in float32, or in bf16 and widened as they are read.
+
+A coded cache is decoded to the query's format.
+"""
 
 import torch
 
@@ -13,4 +16,6 @@ class Implementation(attention_paged.PagedAttention):
 
     @staticmethod
     def how(facts: Facts) -> str:
-        return "single" if facts.layout.dtype == torch.float32 else "pairs"
+        kept = facts.layout.format
+        dtype = facts.layout.dtype if kept.is_plain else facts.dtype
+        return "single" if dtype == torch.float32 else "pairs"

@@ -10,6 +10,7 @@ import numpy as np
 from octavo.ops.cpu import vectors
 from octavo.ops.cpu.attention_plan import HEADER, UNIT, UNIT_ROWS
 from octavo.ops.cpu.attention_tiles import (
+    PAIR,
     ROW_BYTES,
     SPAN,
     SPAN_TILES,
@@ -19,6 +20,7 @@ from octavo.ops.cpu.attention_tiles import (
     take_number,
     value_tiles,
 )
+from octavo.ops.cpu.cache_decode import tile_finding
 from octavo.ops.cpu.compile import inner
 from octavo.ops.pages import TILE
 
@@ -97,7 +99,7 @@ def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], a
     most, step, step_rest = rows[0], wide[0] * TILE * 4, wide[1] * TILE * 4
     softmax = _softmax(how)
     size, floats, doubles, infinity = ROW_BYTES[how], vectors.floats, vectors.doubles, _INFINITY
-    _, _, _, at_scores, at_weights, *_ = places(how, apart)
+    _, _, _, at_scores, at_weights, *_ = places(how, apart, False)
 
     @inner
     def multiply_keys(queries, rows, tiles, keys, scores, head_dim):
@@ -185,29 +187,16 @@ def _folding(dtype: str):
     return clear, fold, finish
 
 
-def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wide_rest: int, apart: int):
-    """A body over threads: each takes units from a shared counter until none is left. The arguments are named in its docstring.
-
-    rows, rest: see block_rows. wide, wide_rest: see value_columns. apart: see row_distance.
+def _tile_finding(cache_size: int):
+    """find_tiles(a, table, head, first, count, own, key_tiles, value_tiles): addresses of the keys and values of `count` tiles from tile
+    `first`, in pages of plain numbers. a: the arguments of the kernel. own: the thread's space.
     """
-    block = _block(how, level, (rows, rest), (wide, wide_rest), apart)
-    clear, fold, finish = _folding(dtype)
-    size, row_bytes, cache_size = vectors.SIZES[dtype], ROW_BYTES[how], 4 if how == "single" else 2
-    load, store_query = vectors.load(dtype, TILE), vectors.store("bfloat16" if how == "dot" else "float32", TILE)
-    at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_keys, at_values, space = places(how, apart)
     int64s, int32s = vectors.int64s, vectors.int32s
 
     @inner
-    def gather(query, token_bytes, head_bytes, tokens, group, head_dim, queries):
-        for token in range(tokens):
-            for head in range(group):
-                source = query + token * token_bytes + head * head_bytes
-                for i in range(0, head_dim, TILE):
-                    store_query(queries + ((token * group + head) * apart + i) * row_bytes, load(source + i * size))
-
-    @inner
-    def find_tiles(pages, page_bytes, table, block_size, head, head_dim, values, first, count, key_tiles, value_tiles):
-        """Addresses of the keys and values of `count` tiles from tile `first`; the last again for the rest of a register block."""
+    def find_tiles(a, table, head, first, count, own, key_tiles, value_tiles):
+        pages, kv_heads, block_size, page_bytes, head_dim = a[7], a[15], a[16], a[19], a[23]
+        values = kv_heads * block_size * head_dim * cache_size
         at = first * TILE
         index = at // block_size
         offset = at - index * block_size
@@ -219,19 +208,43 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
             if offset == block_size:
                 index += 1
                 offset = 0
-        for tile in range(count, count + 8):
-            int64s(key_tiles)[tile] = int64s(key_tiles)[count - 1]
+
+    return find_tiles
+
+
+def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: int, rest: int, wide: int, wide_rest: int, apart: int):
+    """A body over threads: each takes units from a shared counter until none is left. The arguments are named in its docstring.
+
+    kept: the code and the kind of scale of the cache, and for coded ones how many values of a row are decoded at once. rows, rest: see
+    block_rows. wide, wide_rest: see value_columns. apart: see row_distance.
+    """
+    block = _block(how, level, (rows, rest), (wide, wide_rest), apart)
+    clear, fold, finish = _folding(dtype)
+    size, row_bytes, is_coded = vectors.SIZES[dtype], ROW_BYTES[how], kept[1] != "none"
+    load, store_query = vectors.load(dtype, TILE), vectors.store("bfloat16" if how == "dot" else "float32", TILE)
+    at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_keys, at_values, at_decoded, space = places(how, apart, is_coded)
+    decoded_bytes = (space - at_decoded) // 2
+    find_tiles = tile_finding(how, *kept, at_decoded, decoded_bytes) if is_coded else _tile_finding(number_bytes(how))
+    int64s, int32s = vectors.int64s, vectors.int32s
+
+    @inner
+    def gather(query, token_bytes, head_bytes, tokens, group, head_dim, queries):
+        for token in range(tokens):
+            for head in range(group):
+                source = query + token * token_bytes + head * head_bytes
+                for i in range(0, head_dim, TILE):
+                    store_query(queries + ((token * group + head) * apart + i) * row_bytes, load(source + i * size))
 
     @inner
     def take(a, item, own):
-        kv_heads, block_size, window, most_spans, group, head_dim = a[15], a[16], a[17], a[18], a[22], a[23]
+        kv_heads, window, most_spans, group, head_dim = a[15], a[17], a[18], a[22], a[23]
         index = item // kv_heads
         head = item - index * kv_heads
         unit = int32s(a[12] + (HEADER + index * UNIT) * 4)
         row, token, tokens = np.int64(unit[0]), np.int64(unit[1]), np.int64(unit[2])
         cut, pieces, origin = np.int64(unit[5]), np.int64(unit[6]), np.int64(unit[7])
         position = np.int64(int32s(a[11])[row]) - (int32s(a[10])[row + 1] - token)
-        table, values = a[8] + row * a[9] * 4, kv_heads * block_size * head_dim * cache_size
+        table = a[8] + row * a[9] * 4
         lines = tokens * group
         queries, results, sums = own + at_queries, own + at_results, own + at_sums
         gather(a[4] + token * a[5] + head * group * a[6], a[5], a[6], tokens, group, head_dim, queries)
@@ -245,7 +258,9 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
             first = low // TILE
             keys, key_values = own + at_keys, own + at_values
             count = (high + TILE - 1) // TILE - first
-            find_tiles(a[7], a[19], table, block_size, head, head_dim, values, first, count, keys, key_values)
+            find_tiles(a, table, head, first, count, own, keys, key_values)
+            for tile in range(count, count + 8):  # the last again, for the rest of a register block
+                int64s(keys)[tile] = int64s(keys)[count - 1]
             line = 0
             while line < lines:
                 to = queries + line * apart * row_bytes
@@ -278,7 +293,7 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
     def body(begin, end, arguments):
         """arguments: address of [scale, cap], out and its token and head strides, query and its strides, pages, tables and the
         numbers of a row of them, row_starts, lengths, plan, counters, kept parts, kv heads, block size, window, spans of a kept token,
-        bytes between pages, sinks, threads' own space, heads a kv head, head dimension."""
+        bytes between pages, sinks, threads' own space, heads a kv head, head dimension, scales."""
         a = int64s(arguments)
         items = int32s(a[12])[0] * a[15]
         for thread in range(begin, end):
@@ -291,10 +306,16 @@ def build(how: str, dtype: str, level: str, rows: int, rest: int, wide: int, wid
     return body
 
 
-def places(how: str, apart: int) -> tuple[int, ...]:
+def number_bytes(how: str) -> int:
+    """Of a number in a tile of keys or values."""
+    return 4 // PAIR[how]
+
+
+def places(how: str, apart: int, is_coded: bool) -> tuple[int, ...]:
     """Offsets in a thread's own space, and its size, all multiples of 64.
 
-    Queries, results and their sums; then of a block scores, weights, parts and their sums; then addresses of tiles of keys and of values.
+    Queries, results and their sums; then of a block scores, weights, parts and their sums; then addresses of tiles of keys and of values;
+    then, where the cache is coded, the keys and the values of a span.
     """
     parts = (
         UNIT_ROWS * apart * ROW_BYTES[how],
@@ -306,6 +327,7 @@ def places(how: str, apart: int) -> tuple[int, ...]:
         MOST_ROWS * SUMS * 4,
         (SPAN_TILES + 8) * 8,
         (SPAN_TILES + 8) * 8,
+        2 * SPAN * apart * number_bytes(how) if is_coded else 0,
     )
     offsets = [0]
     for part in parts:

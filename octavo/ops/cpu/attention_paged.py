@@ -20,8 +20,8 @@ def refuses(facts: Facts) -> str | None:
     page = facts.layout
     if facts.dtype not in DTYPES:
         return f"dtype {facts.dtype} is neither float32 nor bfloat16"
-    if page.dtype not in DTYPES:
-        return f"cache dtype {page.dtype} is neither float32 nor bfloat16"
+    if page.format.code == "float16":
+        return "the cache in float16 is neither in float32 nor bfloat16 nor coded"
     if page.kind != "tiles":
         return f"pages are {page.kind}, not tiles"
     if page.head_dim % TILE:
@@ -46,8 +46,11 @@ class PagedAttention:
         group, level = facts.num_heads // page.num_kv_heads, features.level()
         rows, rest = block_rows(level, group)
         vectors_of = tuple(value_columns(level, count, page.head_dim) for count in (rows, rest))
-        self._kernel = kernel(build, how, DTYPES[facts.dtype], level, rows, rest, *vectors_of, row_distance(page.head_dim))
-        self._arguments, self._constants = Arguments(24), Arguments(2)
+        lanes = TILE // 2 if page.format.bits == 4 and page.head_dim % (2 * TILE) else TILE
+        kept = (page.format.code, page.format.scale, lanes)
+        self._kernel = kernel(build, how, DTYPES[facts.dtype], level, kept, rows, rest, *vectors_of, row_distance(page.head_dim))
+        self._arguments, self._constants = Arguments(25), Arguments(2)
+        self._ones = torch.ones(2)
         self._constants.set(bits(facts.scale), bits(facts.softcap))
         self._facts, self._size = facts, facts.dtype.itemsize
         self._threads = torch.get_num_threads()
@@ -65,7 +68,7 @@ class PagedAttention:
         page = facts.layout
         kept = sizes.cuts * page.num_kv_heads
         part_bytes = facts.num_heads // page.num_kv_heads * (row_distance(page.head_dim) + SUMS) * 4
-        own = threads * places(cls.how(facts), row_distance(page.head_dim))[-1]
+        own = threads * places(cls.how(facts), row_distance(page.head_dim), not page.format.is_plain)[-1]
         return 64 + (kept * 8 + 63) // 64 * 64, kept * sizes.spans * part_bytes, own, sizes.spans
 
     @classmethod
@@ -82,6 +85,7 @@ class PagedAttention:
         row_starts: torch.Tensor,
         lengths: torch.Tensor,
         sinks: torch.Tensor | None = None,
+        scales: torch.Tensor | None = None,
         plan: torch.Tensor | None = None,
         scratch: torch.Tensor | None = None,
         shape: tuple[int, int, int] | None = None,
@@ -110,6 +114,6 @@ class PagedAttention:
             *(pages.data_ptr(), tables.data_ptr(), tables.stride(0), row_starts.data_ptr(), lengths.data_ptr()),
             *(plan.data_ptr(), space, space + counters, page.num_kv_heads, page.block_size, facts.window, spans, pages.stride(0)),
             *(sinks.data_ptr() if facts.has_sinks and sinks is not None else 0, space + counters + kept),
-            *(facts.num_heads // page.num_kv_heads, page.head_dim),
+            *(facts.num_heads // page.num_kv_heads, page.head_dim, (self._ones if scales is None else scales).data_ptr()),
         )
         self._kernel(self._threads, 1, self._arguments)

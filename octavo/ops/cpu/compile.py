@@ -33,6 +33,7 @@ BODY = types.void(types.int64, types.int64, types.intp)  # (begin, end, argument
 inner = njit(nogil=True, error_model="numpy", boundscheck=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 _SOURCES = Path(__file__).parent
+_TABLES = [_SOURCES.parent / name for name in ("cache_codes.py", "gguf_blocks.py", "weights.py")]  # whose numbers are compiled into kernels
 _MAGIC = b"octavo kernel 1\n"
 _EXTERNAL = re.compile(r'^declare [^@]*@"?(?!llvm\.)([^"( ]+)|^@"?([^" ]+)"? = external ', re.MULTILINE)
 _engines: list[Any] = []  # machine code lives as long as its engine
@@ -68,7 +69,7 @@ class Kernel:
 def cache_folder() -> Path:
     """Where this CPU's kernels of this version of the sources are kept."""
     digest = hashlib.sha256()
-    for path in sorted(_SOURCES.rglob("*.py")):
+    for path in [*sorted(_SOURCES.rglob("*.py")), *_TABLES]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(repr((numba.__version__, llvmlite.__version__, llvm.llvm_version_info, features.target())).encode())
     return environment.cache_root() / "kernels" / digest.hexdigest()[:24]

@@ -64,6 +64,8 @@ class Implementation:
 
     @staticmethod
     def refuses(facts: Facts) -> str | None:
+        if facts.layout not in ("rows", "panels"):
+            return "the table is not plain numbers"
         if facts.dtype not in (torch.float32, torch.bfloat16):
             return f"dtype {str(facts.dtype)[6:]} is neither float32 nor bfloat16"
         return None

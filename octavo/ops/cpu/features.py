@@ -22,6 +22,18 @@ define <8 x float> @f(<8 x float> %a, <8 x float> %b, <8 x float> %c) {
 """
 _INTEGER_256 = "define <8 x i32> @f(<8 x i32> %a, <8 x i32> %b) {\n  %c = add <8 x i32> %a, %b\n  ret <8 x i32> %c\n}\n"
 _INTEGER_512 = "define <32 x i16> @f(<32 x i16> %a, <32 x i16> %b) {\n  %c = add <32 x i16> %a, %b\n  ret <32 x i16> %c\n}\n"
+_BYTES = """
+declare i32 @llvm.vector.reduce.add.v64i32(<64 x i32>)
+define i32 @f(ptr %a, ptr %b) {
+  %x = load <64 x i8>, ptr %a
+  %y = load <64 x i8>, ptr %b
+  %u = zext <64 x i8> %x to <64 x i32>
+  %v = sext <64 x i8> %y to <64 x i32>
+  %m = mul <64 x i32> %u, %v
+  %r = call i32 @llvm.vector.reduce.add.v64i32(<64 x i32> %m)
+  ret i32 %r
+}
+"""
 _BFLOAT = "define <16 x bfloat> @f(<16 x float> %a) {\n  %b = fptrunc <16 x float> %a to <16 x bfloat>\n  ret <16 x bfloat> %b\n}\n"
 
 
@@ -56,6 +68,12 @@ def level() -> str:
     if not _emits(_INTEGER_512, "zmm"):
         return "avx2"
     return "avx512bf16" if _emits(_BFLOAT, "vcvtneps2bf16") else "avx512"
+
+
+@functools.cache
+def multiplies_bytes() -> bool:
+    """Whether one instruction multiplies 64 pairs of bytes and adds them up by fours (AVX512-VNNI), at one of the avx512 levels."""
+    return level().startswith("avx512") and _emits(_BYTES, "vpdpbusd", "zmm")
 
 
 def lanes() -> int:

@@ -47,6 +47,8 @@ class Implementation:
 
     @staticmethod
     def refuses(facts: Facts) -> str | None:
+        if not facts.is_dense:
+            return "the weight is not plain numbers"
         for name, dtype in (("", facts.dtype), ("output ", facts.result)):
             if dtype not in DTYPES:
                 return f"{name}dtype {str(dtype)[6:]} is neither float32 nor bfloat16"

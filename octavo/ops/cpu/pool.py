@@ -49,3 +49,13 @@ def parallel_for(count: int, grain: int, body: int, arguments: int) -> None:
     """Run `body` over units 0..count on torch's threads, at least `grain` units a thread. The GIL is free meanwhile."""
     if count > 0 and _parallel_for(0, count, grain, body, arguments) != 0:
         raise RuntimeError("torch_parallel_for failed")
+
+
+_scratch: list[torch.Tensor] = []
+
+
+def scratch(size_bytes: int) -> int:
+    """The address of at least `size_bytes` bytes that every kernel may use while it runs: they run one after another. It only grows."""
+    if not _scratch or _scratch[0].numel() < size_bytes:
+        _scratch[:] = [torch.empty(size_bytes, dtype=torch.uint8)]
+    return _scratch[0].data_ptr()

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numba import types
 
-from octavo.ops.cpu import features, vectors
+from octavo.ops.cpu import cache_store, features, vectors
 from octavo.ops.cpu.compile import inner, kernel
 from octavo.ops.cpu.pool import Arguments
 from octavo.ops.pages import TILE
@@ -53,7 +53,7 @@ def _rotation(dtype: str, interleaved: bool):
 
 
 def _storing(dtype: str, cache: str):
-    """(store_key, store_value): one head's row at address x to its first number in the page; octavo/ops/pages.py has the strides."""
+    """store_token(a, key, value, page, offset, space): all heads of a token as plain numbers; octavo/ops/pages.py has the strides."""
     size, cache_size = vectors.SIZES[dtype], vectors.SIZES[cache]
     pair, read, write = 4 // cache_size, vectors.read(dtype), vectors.write(cache)
     is_same = dtype == cache
@@ -78,21 +78,34 @@ def _storing(dtype: str, cache: str):
             for i in range(head_dim):
                 write(page + i * 4, read(x + i * size))
 
-    return store_key, store_value
+    @inner
+    def store_token(a, key, value, page, offset, space):
+        kv_heads, head_dim, block_size = a[15], a[16], a[17]
+        head_bytes = block_size * head_dim * cache_size
+        to_key = page + (offset // TILE) * TILE * head_dim * cache_size + (offset % TILE) * 4
+        to_value = page + kv_heads * head_bytes + (offset // pair) * head_dim * 4 + (offset % pair) * cache_size
+        for head in range(kv_heads):
+            store_key(key + head * a[5], to_key + head * head_bytes, head_dim)
+            store_value(value + head * a[8], to_value + head * head_bytes, head_dim)
+
+    return store_token
 
 
-def build(dtype: str, cache: str, interleaved: bool):
+def build(dtype: str, code: str, scale_kind: str, space_bytes: int, interleaved: bool):
     """A body over tokens. arguments: query, its token and head strides, the same of key and value, cos_sin, positions, pages, bytes
-    between pages, slots, num_heads, num_kv_heads, head_dim, block_size, rotary_dim."""
-    rotate, (store_key, store_value) = _rotation(dtype, interleaved), _storing(dtype, cache)
-    cache_size = vectors.SIZES[cache]
-    pair = 4 // cache_size
+    between pages, slots, num_heads, num_kv_heads, head_dim, block_size, rotary_dim, scales.
+
+    space_bytes: for one vector on its way to codes.
+    """
+    rotate = _rotation(dtype, interleaved)
+    store_token = _storing(dtype, code) if scale_kind == "none" else cache_store.storing(dtype, code, scale_kind)
+    take_space = vectors.stack(space_bytes)
 
     def body(begin, end, arguments):
         a = vectors.int64s(arguments)
         positions, slots = vectors.int32s(a[10]), vectors.int64s(a[13])
-        num_heads, num_kv_heads, head_dim, block_size, rotary_dim = a[14], a[15], a[16], a[17], a[18]
-        head_bytes = block_size * head_dim * cache_size
+        num_heads, num_kv_heads, block_size, rotary_dim = a[14], a[15], a[17], a[18]
+        space = take_space()
         for token in range(begin, end):
             query, key, value = a[0] + token * a[1], a[3] + token * a[4], a[6] + token * a[7]
             if rotary_dim > 0:
@@ -105,12 +118,7 @@ def build(dtype: str, cache: str, interleaved: bool):
             if slot < 0:
                 continue
             block = slot // block_size
-            offset = slot - block * block_size
-            to_key = a[11] + block * a[12] + (offset // TILE) * TILE * head_dim * cache_size + (offset % TILE) * 4
-            to_value = a[11] + block * a[12] + num_kv_heads * head_bytes + (offset // pair) * head_dim * 4 + (offset % pair) * cache_size
-            for head in range(num_kv_heads):
-                store_key(key + head * a[5], to_key + head * head_bytes, head_dim)
-                store_value(value + head * a[8], to_value + head * head_bytes, head_dim)
+            store_token(a, key, value, a[11] + block * a[12], slot - block * block_size, space)
 
     return body
 
@@ -120,9 +128,12 @@ class Implementation:
 
     def __init__(self, facts: Facts) -> None:
         page = facts.layout
-        self._kernel = kernel(build, DTYPES[facts.dtype], DTYPES[page.dtype], facts.interleaved)
-        self._arguments = Arguments(19)
+        kept = page.format
+        space = 8 if kept.is_plain else cache_store.SIDE + page.head_dim
+        self._kernel = kernel(build, DTYPES[facts.dtype], kept.code, kept.scale, space, facts.interleaved)
+        self._arguments = Arguments(20)
         self._shape = (facts.num_heads, page.num_kv_heads, page.head_dim, page.block_size, facts.rotary_dim)
+        self._ones = torch.ones(2)
         self._rotary_dim = facts.rotary_dim
         self._size = facts.dtype.itemsize
         self._grain = max(1, _GRAIN // ((facts.num_heads + 2 * page.num_kv_heads) * page.head_dim))
@@ -131,8 +142,11 @@ class Implementation:
     def refuses(facts: Facts) -> str | None:
         if facts.dtype not in DTYPES:
             return f"dtype {facts.dtype} is neither float32 nor bfloat16"
-        if facts.layout.dtype not in DTYPES:
-            return f"cache dtype {facts.layout.dtype} is neither float32 nor bfloat16"
+        page = facts.layout
+        if page.format.code == "float16":
+            return "the cache in float16 is neither in float32 nor bfloat16 nor coded"
+        if not page.format.is_plain and (page.head_dim % TILE or page.format.side_bytes(page.head_dim) > cache_store.SIDE):
+            return f"head dimension {page.head_dim} of a coded cache is not a multiple of {TILE}, or more than {TILE * cache_store.SIDE}"
         if facts.layout.kind != "tiles":
             return f"pages are {facts.layout.kind}, not tiles"
         return None
@@ -146,6 +160,7 @@ class Implementation:
         positions: torch.Tensor,
         pages: torch.Tensor,
         slots: torch.Tensor,
+        scales: torch.Tensor | None = None,
     ) -> None:
         size = self._size
         heads: list[int] = []
@@ -154,5 +169,6 @@ class Implementation:
         if cos_sin is None and self._rotary_dim:
             raise ValueError(f"rope_store of rotary_dim {self._rotary_dim} was called without its table of angles")
         table = 0 if cos_sin is None else cos_sin.data_ptr()
-        self._arguments.set(*heads, table, positions.data_ptr(), pages.data_ptr(), pages.stride(0), slots.data_ptr(), *self._shape)
+        places = (positions.data_ptr(), pages.data_ptr(), pages.stride(0), slots.data_ptr())
+        self._arguments.set(*heads, table, *places, *self._shape, (self._ones if scales is None else scales).data_ptr())
         self._kernel(query.shape[0], self._grain, self._arguments)

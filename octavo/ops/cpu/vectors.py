@@ -21,7 +21,7 @@ from octavo.ops.cpu import features
 single = np.float32  # in a kernel too: a float literal there is a float64
 SIZES = {"float32": 4, "bfloat16": 2}  # bytes of an element in memory; in registers all are float32
 
-i16, i32, i64, f32 = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+i8, i16, i32, i64, f32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 class BFloat(ir.Type):
@@ -105,7 +105,7 @@ def narrow_value(builder, value):
     return builder.trunc(builder.lshr(rounded, constant(i32, lanes, 16)), ir.VectorType(i16, lanes))
 
 
-def _mask(builder, count, lanes):
+def mask_value(builder, count, lanes):
     """Lanes below `count` (int64, may be negative or too large)."""
     iota = ir.Constant(ir.VectorType(i64, lanes), list(range(lanes)))
     return builder.icmp_signed("<", iota, splat_value(builder, count, lanes))
@@ -119,7 +119,7 @@ def load_value(builder, address, dtype, lanes, count=None):
     if count is None:
         value = builder.load(pointer, align=size)
     else:
-        mask = _mask(builder, count, lanes)
+        mask = mask_value(builder, count, lanes)
         name = f"llvm.masked.load.v{lanes}{'f32' if element is f32 else 'i16'}.p0"
         load = declare(builder, name, kind, [pointer.type, i32, mask.type, kind])
         value = builder.call(load, [pointer, i32(size), mask, ir.Constant(kind, None)])
@@ -136,7 +136,7 @@ def store_value(builder, address, value, dtype, count=None):
     if count is None:
         builder.store(value, pointer, align=size)
         return
-    mask = _mask(builder, count, kind.count)
+    mask = mask_value(builder, count, kind.count)
     name = f"llvm.masked.store.v{kind.count}{'f32' if size == 4 else 'i16'}.p0"
     store = declare(builder, name, ir.VoidType(), [kind, pointer.type, i32, mask.type])
     builder.call(store, [value, pointer, i32(size), mask])
@@ -333,10 +333,15 @@ def _fold(builder, vector, combine):
     return builder.extract_element(vector, i32(0))
 
 
+def fold_value(builder, vector):
+    """The sum of the lanes, in an order that depends only on their number."""
+    return _fold(builder, vector, builder.fadd)
+
+
 @intrinsic
 def reduce_add(typing_context, vector):
     """The sum of the lanes, in an order that depends only on their number."""
-    return types.float32(vector), lambda context, b, s, args: _fold(b, args[0], b.fadd)
+    return types.float32(vector), lambda context, b, s, args: fold_value(b, args[0])
 
 
 @intrinsic

@@ -1,1 +1,4 @@
-"""How models write their reasoning: one table a file, named as users type it. A file gives FORMAT, a value of octavo.parsing.formats."""
+"""How models write their reasoning: one table a file, named as users type it. A file gives FORMAT (of octavo.parsing.formats) and ORIGIN.
+
+May import: octavo.parsing.
+"""

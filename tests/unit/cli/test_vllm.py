@@ -83,9 +83,9 @@ def _spelled(flag: str, row: awaited.Awaited) -> list[str]:
 
 def test_a_keyword_is_refused_as_its_flag_is() -> None:
     with pytest.raises(ConfigError, match="enable_lora=True: awaits LoRA adapters") as caught:
-        from_keywords({"model": "m", "enable_lora": True, "speculative_config": {"method": "mtp"}, "kv_cache_dtype": "fp8"})
+        from_keywords({"model": "m", "enable_lora": True, "speculative_config": {"method": "mtp"}, "kv_cache_dtype": "turboquant_k8v4"})
     assert "speculative decoding" in str(caught.value)
-    assert "kv_cache_dtype='fp8': awaits caches of 8 and 4 bits" in str(caught.value)
+    assert "kv_cache_dtype='turboquant_k8v4': awaits rotated and mixed caches" in str(caught.value)
 
 
 def test_keywords_that_ask_for_nothing_and_facts() -> None:

@@ -8,6 +8,7 @@ from octavo.config import lengths, machine, resolve
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.machine import MachineFacts
 from octavo.config.options import Options, check
+from octavo.config.quantization import decide_quantization
 from octavo.errors import ConfigError, UnsupportedModelError
 from tests.configs import make_model_config
 
@@ -120,11 +121,33 @@ def test_default_utilization_is_half_or_most_of_what_is_free(available: int, uti
 
 
 def test_quantization_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="'awq'"):
-        resolve.decide_quantization(Options(quantization="awq"), {})
-    with pytest.raises(ConfigError, match="quantization_config asks for 'fp8'"):
-        resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "fp8"}})
-    assert resolve.decide_quantization(Options(), {}) is None
+    with pytest.raises(ConfigError, match="--quantization asks for 'int3'"):
+        decide_quantization(Options(quantization="int3"), {}, [])
+    with pytest.raises(ConfigError, match="quantization_config asks for 'quark'"):
+        decide_quantization(Options(), {"quantization_config": {"quant_method": "quark"}}, [])
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored", "model_type", "scheme"),
+    [
+        (None, "compressed-tensors", "llama", "compressed_tensors"),
+        ("gptq_marlin", "gptq", "llama", "gptq"),
+        ("modelopt_fp4", "modelopt", "llama", "modelopt"),
+        ("gpt_oss_mxfp4", "mxfp4", "gpt_oss", "mxfp4"),
+        (None, "fp8", "deepseek_v4", "deepseek_v4_fp8"),
+        (None, "fp8", "deepseek_v3", "fp8"),
+        ("fp8", "fp8", "deepseek_v4", "deepseek_v4_fp8"),
+        ("deepseek_v4_fp8", "fp8", "deepseek_v4", "deepseek_v4_fp8"),
+        ("nvfp4", None, "llama", "nvfp4"),
+        ("mxfp8", "mxfp8", "llama", "mxfp8"),
+    ],
+)
+def test_quantization_is_what_the_checkpoint_says_by_the_names_that_users_type(
+    typed: str | None, stored: str | None, model_type: str, scheme: str
+) -> None:
+    config = {"model_type": model_type} | ({"quantization_config": {"quant_method": stored}} if stored else {})
+    assert decide_quantization(Options(quantization=typed), config, []) == scheme
+    assert decide_quantization(Options(), {}, []) is None
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("balanced", (128, 2048)), ("interactivity", (128, 2048)), ("throughput", (256, 4096))])
@@ -151,14 +174,14 @@ def test_what_runs_is_no_more_than_the_worker_holds() -> None:
     ("options", "said"),
     [
         ({"dtype": "bfloat61"}, "did you mean bfloat16"),
-        ({"kv_cache_dtype": "fp8"}, "awaits caches of 8 and 4 bits"),
+        ({"kv_cache_dtype": "turboquant_k8v4"}, "awaits rotated and mixed caches"),
         ({"attention_backend": "flashinfer"}, "awaits GPUs; on a CPU there are CPU_ATTN and TORCH_SDPA"),
         ({"attention_backend": "XFORMERS"}, "vLLM has removed it too"),
         ({"attention_config": {"backend": "FLASH_ATTN"}}, "backend: awaits GPUs"),
         ({"attention_config": {"flash_attn_version": 3}}, "flash_attn_version: awaits GPUs"),
         ({"attention_config": {"bakend": "CPU_ATTN"}}, "did you mean backend"),
         ({"load_format": "pt"}, "opens no pickles"),
-        ({"quantization": "awq"}, "awaits quantized checkpoints"),
+        ({"quantization": "quark"}, "awaits this number format"),
         ({"runner": "pooling"}, "awaits embeddings"),
         ({"tensor_parallel_size": 2}, "awaits tensor parallelism"),
         ({"device": "cuda"}, "awaits GPUs"),

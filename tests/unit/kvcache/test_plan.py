@@ -25,14 +25,13 @@ def gemma(sliding: int, full: int) -> list[LayerState]:
 
 def test_one_kind_of_layer_is_one_group() -> None:
     plan = plan_cache(layers(*[FULL] * 30), 16, 30 * 16 * 1024 * 100 + 5)
-    assert (len(plan.groups), plan.slots, plan.num_blocks, plan.page_bytes) == (1, 30, 100, 16 * 1024)
+    assert (len(plan.groups), plan.num_blocks, plan.block_bytes, plan.groups[0].page_bytes) == (1, 100, 30 * 16 * 1024, 16 * 1024)
     assert plan.groups[0].layers == [f"layers.{i}" for i in range(30)]
     assert cache_tokens(plan, 1000, 2048) == (int(99 / 63 * 1000), 99 / 63)
 
 
 def test_gemma_has_groups_of_equal_slots_and_no_slot_unused() -> None:
     plan = plan_cache(gemma(15, 3), 16, 1 << 30)
-    assert plan.slots == 3
     assert [len(group.layers) for group in plan.groups] == [3] * 6
     assert [group.spec.kind for group in plan.groups].count("full") == 1
     assert sorted(name for group in plan.groups for name in group.layers) == sorted(f"layers.{i}" for i in range(18))
@@ -47,12 +46,12 @@ def test_gemma_has_groups_of_equal_slots_and_no_slot_unused() -> None:
 )
 def test_full_layers_hardly_ever_lose_slots(sliding: int, full: int, slots: int, groups: int) -> None:
     plan = plan_cache(layers(*[SLIDING] * sliding, *[FULL] * full), 16, 1 << 30)
-    assert (plan.slots, len(plan.groups)) == (slots, groups)
+    assert (plan.block_bytes, len(plan.groups)) == (slots * 16 * 1024, groups)
 
 
-def test_states_of_different_sizes_share_one_page_size() -> None:
+def test_states_of_different_sizes_share_one_block_size() -> None:
     plan = plan_cache(layers(FULL, RECURRENT), 16, 40_000 * 10)
-    assert (plan.page_bytes, plan.num_blocks, plan.slots) == (40_000, 10, 1)
+    assert (plan.block_bytes, plan.num_blocks) == (40_000, 10)
     assert blocks_for(plan, 100, 64) == 7 + 2
 
 
@@ -91,10 +90,38 @@ def test_what_cannot_be_planned_says_why() -> None:
 
 def test_compressed_entries_take_fewer_bytes() -> None:
     plan = plan_cache(layers(StateSpec(kind="full", bytes_per_token=584, tokens_per_entry=4)), 16, 1 << 20)
-    assert plan.page_bytes == 4 * 584
+    assert plan.groups[0].page_bytes == plan.block_bytes == 4 * 584
 
 
 def test_a_planned_cache_is_no_larger_than_its_budget() -> None:
     for budget in (10**6, 10**7 + 1, 123_456_789):
         plan: CachePlan = plan_cache(gemma(15, 3), 16, budget)
         assert plan.total_bytes <= budget < plan.total_bytes + plan.block_bytes
+
+
+def coded(count: int, bytes_per_token: int, plain: int = 0) -> CachePlan:
+    """Layers of which some keep plain numbers of 256 bytes a token."""
+    small = StateSpec(kind="full", bytes_per_token=bytes_per_token)
+    return plan_cache(layers(*[StateSpec(kind="full", bytes_per_token=256)] * plain, *[small] * count), 16, 1 << 24)
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_token", "plain", "groups"),
+    [(128, 0, [30]), (128, 2, [2] + [4] * 7), (136, 2, [2] + [4] * 7), (72, 2, [2] + [7] * 4), (72, 4, [4, 14, 12])],
+)
+def test_groups_of_different_formats_share_blocks_and_hardly_waste_any(bytes_per_token: int, plain: int, groups: list[int]) -> None:
+    plan = coded(30 - plain, bytes_per_token, plain)
+    assert [len(group.layers) for group in plan.groups] == groups
+    for group in plan.groups:
+        used = len(group.layers) * group.page_bytes
+        assert group.page_bytes == 16 * group.spec.bytes_per_token
+        assert used <= plan.block_bytes
+    wasted = sum(plan.block_bytes - len(group.layers) * group.page_bytes for group in plan.groups)
+    assert wasted / (len(plan.groups) * plan.block_bytes) <= 0.125
+    assert plan.block_bytes % 8 == 0
+    assert plan.total_bytes == plan.num_blocks * plan.block_bytes <= 1 << 24
+
+
+def test_pages_that_never_fit_together_lose_as_little_as_can_be() -> None:
+    plan = plan_cache(layers(StateSpec(kind="full", bytes_per_token=256), StateSpec(kind="full", bytes_per_token=200)), 16, 1 << 20)
+    assert (plan.block_bytes, len(plan.groups)) == (4096, 2)

@@ -1,0 +1,7 @@
+"""nvfp4: see octavo/quant/online.py."""
+
+from octavo.quant import online
+
+
+class Scheme(online.Scheme):
+    quantize = staticmethod(online.nvfp4)
