@@ -28,7 +28,8 @@ class Plain:
         self._opens = opens
         closes = _counting([mark(word) for word in thoughts.closes], thoughts.closes) if thoughts else []
         ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
-        in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
+        marked = [mark(calls.open)] if calls and calls.open and not calls.is_open_needed else call_words
+        in_thought = marked if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
         bare = calls.bare if calls else ""
         wraps = [mark(word) for word in thoughts.wraps] if thoughts and thoughts.wraps else []
         self._wrap = wraps[0] if wraps else ""  # the one that may come next
