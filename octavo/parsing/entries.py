@@ -5,16 +5,13 @@ exists at the end of the answer, a second reading forgives forgotten markers.
 """
 
 import html
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.parsing.json_text import quoted
-from octavo.parsing.parts import Call, Outer
+from octavo.parsing.parts import PLAIN, Call, Outer
 from octavo.parsing.run import END, FORGOTTEN, MAX_ENDLESS, QUOTES, Cut, Reading, Run
 from octavo.parsing.values import as_json, property_schema
-
-_PLAIN_KEY = re.compile("[^<>\n\ud800-\udfff]*")
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Entries:
         if not (yield from run.literal(mark(self.open))):
             return None
         key = (yield from run.until(mark(self.key_end))).strip()
-        if run.is_quoting and not _PLAIN_KEY.fullmatch(key):
+        if run.is_quoting and not PLAIN.fullmatch(key):
             return None
         kind = ""
         if self.value_open:
@@ -80,6 +77,8 @@ class Entries:
             if not (yield from run.literal(mark(self.type_open))):
                 return None
             kind = yield from run.until(mark(self.type_end))
+            if run.is_quoting and not PLAIN.fullmatch(kind):
+                return None
         key = run.alphabet.argument(key)
         return html.unescape(key) if self.is_escaped else key, kind
 
@@ -121,9 +120,9 @@ class Entries:
     def _ways_on(self, run: Run, call: Call) -> list[tuple[str, ...]]:
         """How a call may go on at its end marker."""
         outer = _outer(call)
-        if self.then and run.doubts != FORGOTTEN:
+        if self.then and not run.is_quoting and run.doubts != FORGOTTEN:
             return [(self.end, self.then)]
-        if not outer.close or run.doubts == FORGOTTEN:
+        if not outer.close or run.is_quoting or run.doubts == FORGOTTEN:
             return [(self.end,)]
         return [(self.end, word) for word in (outer.close, outer.call_word, END) if word != END or not run.was_cut_off]
 

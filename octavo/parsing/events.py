@@ -1,7 +1,8 @@
 """What goes into a parser and what comes out: pieces of a model's text in, events out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol
 
 
@@ -87,26 +88,11 @@ class Parser(Protocol):
 def join(events: Sequence[Event]) -> list[Event]:
     """The same events with neighbours of a kind made one: what a client sees that adds the deltas up."""
     joined: list[Event] = []
-    texts: list[str] = []
-    for event in events:
-        last = joined[-1] if joined else None
-        if not isinstance(event, Reasoning | Content | Arguments):
-            joined.append(event)
-        elif type(event) is type(last) and getattr(event, "index", None) == getattr(last, "index", None):
-            texts.append(event.text)
+    for _, group in groupby(events, lambda event: (type(event), getattr(event, "index", None))):
+        first, *more = group
+        if not more or isinstance(first, ToolCall | ToolEnd):
+            joined += [first, *more]
             continue
-        else:
-            joined.append(event)
-        _close(joined, texts, before_last=True)
-        texts = [event.text] if isinstance(event, Reasoning | Content | Arguments) else []
-    _close(joined, texts, before_last=False)
+        text = "".join(event.text for event in (first, *more) if not isinstance(event, ToolCall | ToolEnd))
+        joined.append(Arguments(first.index, text) if isinstance(first, Arguments) else type(first)(text))
     return joined
-
-
-def _close(joined: list[Event], texts: list[str], before_last: bool) -> None:
-    """Gives the last event, or the one before it, all the texts that belong to it."""
-    if len(texts) > 1:
-        place = -2 if before_last else -1
-        told = joined[place]
-        assert isinstance(told, Reasoning | Content | Arguments)
-        joined[place] = replace(told, text="".join(texts))

@@ -62,8 +62,21 @@ class ToolFormat:
         if not self.open:
             return (yield from self._read_call(run))
         has_open = yield from run.literal(run.alphabet.marker(self.open))
-        if not has_open and self.is_open_needed:
+        if has_open or run.is_quoting:
+            return (has_open or not self.is_open_needed) and (yield from self._read_section(run))
+        if self.is_open_needed:
             return False
+        run.is_unsure = True
+        try:
+            is_section = yield from self._read_section(run, needs_close=True)
+        finally:
+            run.is_unsure = False
+        if is_section:
+            run.commit()
+        return is_section
+
+    def _read_section(self, run: Run, needs_close: bool = False) -> Reading[bool]:
+        """Reads calls up to the closing marker. needs_close: without it, or the end of the answer, these are none."""
         num_calls = 0
         has_noise = False
         while True:
@@ -74,16 +87,13 @@ class ToolFormat:
             if (yield from run.literal(run.alphabet.marker(self.close))):
                 return num_calls > 0 or not has_noise
             mark = run.mark()
-            run.is_unsure = not (has_open or num_calls)
             try:
                 is_call = yield from self._read_call(run)
             except Cut:
-                if not num_calls or not run.back(mark):
+                if not num_calls or needs_close or not run.back(mark):
                     raise
                 self._give_up(run, start)
                 return True
-            finally:
-                run.is_unsure = False
             if is_call:
                 run.release(mark)
                 num_calls += 1
@@ -93,7 +103,7 @@ class ToolFormat:
                 has_noise = True
             else:
                 run.at = start
-                return num_calls > 0
+                return num_calls > 0 and not needs_close
 
     def _read_call(self, run: Run) -> Reading[bool]:
         """Reads one call. If the model stopped and it has no end, it is read again, with the next of DOUBTS."""

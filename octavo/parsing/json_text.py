@@ -71,8 +71,14 @@ def read_string(run: Run, put: Put) -> Reading[None]:
     put('"')
     run.at += 1
     while True:
-        put((yield from run.take(_PLAIN)))
-        character = yield from run.peek()
+        found = _PLAIN.match(run.text, run.at)
+        assert found is not None
+        put(found[0])
+        run.at = found.end()
+        if run.at == len(run.text):
+            yield from run.more()
+            continue
+        character = run.text[run.at]
         run.at += 1
         if character == '"':
             put('"')
@@ -106,8 +112,10 @@ def _read_scalar(run: Run, put: Put, character: str) -> Reading[bool]:
         return True
     if character.isascii() and character.isalpha():
         word = yield from run.take(_LETTERS)
+        yield from run.peek()  # what ends it must have come
         put(_WORDS.get(word, ""))
         return word in _WORDS
     number = yield from run.take(_NUMERIC)
+    yield from run.peek()
     put(number)
     return NUMBER.fullmatch(number) is not None

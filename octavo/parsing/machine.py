@@ -18,6 +18,7 @@ def open_parser(
     tools: Sequence[Tool] = (),
     markers: Callable[[str], int | None] = lambda spelling: None,
     prompt_end: str = "",
+    prefix: str = "",
     whole_calls: bool = True,
     keep_special_tokens: bool = False,
 ) -> Parser:
@@ -28,6 +29,7 @@ def open_parser(
     markers: the id of the one token of the vocabulary (special or merely added) that a spelling is, or None where there is none. A marker
     that has a token counts only as that token: the same characters in ordinary tokens are text.
     prompt_end: how the prompt ends: has the template opened or closed the reasoning?
+    prefix: the part of the answer that the prompt holds already (a continued message), after prompt_end: is it a thought or content?
     whole_calls: a call's events come when it is whole, so that nothing has to be taken back when it is cut off or turns out to be none;
     False: they come as they are written (a cut call then has a ToolCall and no ToolEnd).
     keep_special_tokens: special tokens that are no markers show in content and reasoning (skip_special_tokens=false).
@@ -36,7 +38,7 @@ def open_parser(
     """
     calls = plugins.load("parsing.tools", tool_format).FORMAT if tool_format else None
     thoughts = plugins.load("parsing.reasoning", reasoning_format).FORMAT if reasoning_format else None
-    return build(calls, thoughts, tools, markers, prompt_end, whole_calls, keep_special_tokens)
+    return build(calls, thoughts, tools, markers, prompt_end, prefix, whole_calls, keep_special_tokens)
 
 
 def build(
@@ -45,6 +47,7 @@ def build(
     tools: Sequence[Tool] = (),
     markers: Callable[[str], int | None] = lambda spelling: None,
     prompt_end: str = "",
+    prefix: str = "",
     whole_calls: bool = True,
     keep_special_tokens: bool = False,
 ) -> Parser:
@@ -53,10 +56,17 @@ def build(
     run = Run(Alphabet(tokens, markers, keep_special_tokens), tools, whole_calls)
     channels = calls if isinstance(calls, Channels) else thoughts if isinstance(thoughts, Channels) else None
     if channels is not None:
-        return _Machine(run, channels.read(run, has_tools=calls is not None, prompt_end=prompt_end))
+        return _Machine(run, channels.read(run, has_tools=calls is not None, prompt_end=prompt_end + prefix))
     assert not isinstance(calls, Channels)
     assert not isinstance(thoughts, Channels)
-    return _Machine(run, Plain(run, calls, thoughts, prompt_end).read())
+    plain = Plain(run, calls, thoughts, prompt_end)
+    if prefix:
+        earlier_run = Run(run.alphabet, tools, whole_calls)
+        earlier = Plain(earlier_run, calls, thoughts, prompt_end)
+        earlier_run.text = run.alphabet.marker(prefix)
+        next(earlier.read(), None)
+        plain.continue_after(earlier)
+    return _Machine(run, plain.read())
 
 
 def reasoning_end(name: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from octavo.parsing import brace_text, json_text, python_text
 from octavo.parsing.run import Reading, Run
 
 _NAME = re.compile("[^\\s<>(){}\\[\\]\"'|,;=\ud800-\udfff]*")
+PLAIN = re.compile("[^<>\n\ud800-\udfff]*")  # what a name, a key or a type holds in a call that is quoted
 _DIGITS = re.compile(r":[0-9]+$")
 
 
@@ -112,8 +113,11 @@ class Name:
         yield from run.blank()
         if self.until:
             word = (yield from run.until(run.alphabet.marker(self.until))).strip()
+            if run.is_quoting and not PLAIN.fullmatch(word):
+                return False
         else:
             word = yield from run.take(_NAME)
+            yield from run.peek()  # what ends it must have come
         if self.is_escaped:
             word = html.unescape(word)
         if self.is_id:

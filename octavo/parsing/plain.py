@@ -28,7 +28,8 @@ class Plain:
         self._opens = opens
         closes = _counting([mark(word) for word in thoughts.closes], thoughts.closes) if thoughts else []
         ignored = [mark(word) for word in thoughts.ignores] if thoughts else []
-        in_thought = call_words if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
+        marked = [mark(calls.open)] if calls and calls.open and not calls.is_open_needed else call_words
+        in_thought = marked if calls and calls.ends_reasoning and not (thoughts and thoughts.hides_calls) else []
         bare = calls.bare if calls else ""
         wraps = [mark(word) for word in thoughts.wraps] if thoughts and thoughts.wraps else []
         self._wrap = wraps[0] if wraps else ""  # the one that may come next
@@ -37,6 +38,11 @@ class Plain:
             {"open": opens, "close": closes, "call": call_words, "bare": [bare] if bare else [], "ignored": ignored, "wrap": wraps}
         )
         self._in_thought = _Seeker({"close": closes, "call": in_thought})
+
+    def continue_after(self, earlier: "Plain") -> None:
+        """Begins where another reading stands: in its thought or its content."""
+        self._is_thinking, self._is_stripping = earlier._is_thinking, earlier._is_stripping
+        self._before = "continued" if self._is_thinking else "text"
 
     def read(self) -> Reading[None]:
         """Reads to the end of the answer."""
@@ -53,7 +59,8 @@ class Plain:
         """Reads a thought whose opening marker is passed. False at the end of the answer."""
         run, thoughts = self._run, self._thoughts
         assert thoughts is not None
-        yield from self._strip(thoughts.strips)
+        if self._before != "continued":
+            yield from self._strip(thoughts.strips)
         if self._before == "start":
             yield from self._pass_opening()
             if thoughts.shows_all:
@@ -244,16 +251,22 @@ class _Seeker:
             found = self._pattern.search(run.text, run.at) if self._pattern else None
             if found and not run.has_ended and self._may_grow(run.text[found.start() :]):
                 found = None
-            end = found.start() if found else len(run.text) if run.has_ended else len(run.text) - torn(run.text[run.at :], self._words)
+            end = found.start() if found else self._end_of_text(run)
             solid = run.text[run.at : end].rstrip(_SPACES)
             say(solid)
             run.at += len(solid)
             if found or run.has_ended:
                 blank = run.text[run.at : end]
-                run.at = end
+                run.at = end if found else len(run.text)
                 return (self._kinds[found[0]], blank, found[0]) if found else ("end", blank, "")
             run.trim()
             yield
+
+    def _end_of_text(self, run: Run) -> int:
+        """How far the text is none of a marker's. At the end of the answer all is, but for a marker's first tokens, cut off."""
+        end = len(run.text) - torn(run.text[run.at :], self._words)
+        is_token = run.was_cut_off and "\ud800" <= run.text[end : end + 1] <= "\udfff"
+        return end if is_token or not run.has_ended else len(run.text)
 
     def _may_grow(self, text: str) -> bool:
         """Whether this may yet become a longer marker than the one that it is."""

@@ -38,6 +38,8 @@ MAX_DEPTH = 100
 def read_name(run: Run) -> Reading[str]:
     """Reads a function's name; "" if none stands here."""
     word = yield from run.take(_NAME_LETTERS)
+    if word:
+        yield from run.peek()  # what ends it must have come
     return word if _NAME.fullmatch(word) else ""
 
 

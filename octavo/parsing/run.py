@@ -47,7 +47,7 @@ class Run:
         self.doubts = QUOTES
         self.num_endless = 0  # readings that found no end
         self.is_quoting = False  # inside an argument: calls found there are text
-        self.is_unsure = False  # at a call whose first marker is missing: it begins only once it is whole
+        self.is_unsure = False  # in calls whose first marker is missing: they count once the last one has come
         self.is_doubtful = False  # inside a thought: calls found there count only if the answer ends with them
         self.num_calls = 0
         self._events: list[Event] = []
@@ -79,7 +79,7 @@ class Run:
     def start_call(self, name: str, call_id: str | None = None) -> None:
         self._events.append(ToolCall(self.num_calls, name, call_id))
         self.num_calls += 1
-        if not (self.whole_calls or self.doubts != QUOTES or self.is_unsure):
+        if not (self.whole_calls or self.doubts != QUOTES):
             self.commit()
 
     def argue(self, text: str) -> None:
@@ -121,7 +121,7 @@ class Run:
 
     def commit(self) -> None:
         """All that was read is certain, whatever comes next."""
-        if not (self.is_quoting or self.is_doubtful):
+        if not (self.is_quoting or self.is_doubtful or self.is_unsure):
             self._num_sure = self._num_events
             self._limit = None
 

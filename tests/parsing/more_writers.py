@@ -68,6 +68,8 @@ def _element(name: str, value: Any) -> Segments:
 def _has_elements(value: Any, is_outer: bool = True) -> bool:
     """Whether elements can write a value so that the tools' schemas tell what it is: in lists strings, in objects what is no string."""
     if isinstance(value, dict):
+        if not (is_outer or value):
+            return False
         return all(not isinstance(item, str | list) and item is not None and _has_elements(item, False) for item in value.values())
     if isinstance(value, list):
         return all(isinstance(item, str) for item in value)
@@ -189,6 +191,7 @@ MORE = {
         ("<seed:think>", "</seed:think>\n"),
         "\n\n",
         ("</parameter>", "<parameter=", "</function>"),
+        quotes_whole_calls=False,
     ),
     "step3": Writer(
         "step3",
@@ -202,6 +205,7 @@ MORE = {
         ),
         _STEP,
         ends_of_values=("</steptml:parameter>", "<steptml:parameter name=", "</steptml:invoke>"),
+        quotes_whole_calls=False,
     ),
     "xlam": Writer("xlam", objects(start="[", end="]", between=", ", is_each=False), (), has_text_and_calls=False),
 }
