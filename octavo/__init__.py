@@ -10,6 +10,7 @@ _WHERE = {
     "AsyncLLM": "octavo.frontend.async_llm",
     "SamplingParams": "octavo.protocol.sampling_params",
     "BeamSearchParams": "octavo.protocol.sampling_params",
+    "StructuredOutputsParams": "octavo.protocol.sampling_params",
     "RequestOutput": "octavo.protocol.outputs",
     "CompletionOutput": "octavo.protocol.outputs",
     "Options": "octavo.config.options",

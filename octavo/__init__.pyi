@@ -5,5 +5,6 @@ from octavo.protocol.outputs import CompletionOutput as CompletionOutput
 from octavo.protocol.outputs import RequestOutput as RequestOutput
 from octavo.protocol.sampling_params import BeamSearchParams as BeamSearchParams
 from octavo.protocol.sampling_params import SamplingParams as SamplingParams
+from octavo.protocol.sampling_params import StructuredOutputsParams as StructuredOutputsParams
 
 __version__: str
