@@ -37,11 +37,13 @@ _ALSO_CALLED = {
 CPU_UTILIZATION = 0.5
 GPU_UTILIZATION = 0.92
 CPU_BLOCK_SIZE = 32
+GPU_BLOCK_SIZE = 16
 
 
-def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None = None) -> Config:
+def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None = None, found: Source | None = None) -> Config:
     """The whole configuration. Finds the model (fetching it if need be) and reads its headers; loads nothing.
 
+    machine: None: this one. found: the model's files, where they have been looked for already; there may be a config.json alone.
     Raises ConfigError, ModelNotFoundError or UnsupportedModelError.
     """
     check(options)
@@ -52,11 +54,11 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
     parallel = decide_parallel(options, reasons)
     log_level, log = decide_log(options)
     observability = decide_observability(options, reasons)
-    model = resolve_model(options, reasons)
+    model = resolve_model(options, reasons, machine, found)
     return Config(
         model=model,
         cache=decide_cache(options, model, machine, reasons),
-        scheduler=decide_scheduler(options, model, usage, reasons),
+        scheduler=decide_scheduler(options, model, usage, reasons, machine),
         device=device,
         parallel=parallel,
         observability=observability,
@@ -70,9 +72,9 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
     )
 
 
-def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
+def resolve_model(options: Options, reasons: list[str], machine: MachineFacts | None = None, found: Source | None = None) -> ModelConfig:
     """Find the model's files and decide everything that follows from them."""
-    found = sources.resolve(
+    found = found or sources.resolve(
         options.model,
         revision=options.revision,
         download_dir=options.download_dir,
@@ -99,7 +101,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         _window_cap(options, hf_config), derived_max_model_len(hf_config), environment.allow_long_max_model_len()
     )
     reasons.append(why)
-    dtype = decide_dtype(options, hf_config, reasons)
+    dtype = decide_dtype(options, hf_config, reasons, "cpu" if machine is None else machine.device)
     if options.trust_remote_code:
         reasons.append("trust_remote_code: accepted, and nothing is run; octavo has the mathematics of the models it knows")
     return ModelConfig(
@@ -192,12 +194,15 @@ def decide_model_type(hf_config: dict[str, Any]) -> str:
     )
 
 
-def decide_dtype(options: Options, hf_config: dict[str, Any], reasons: list[str]) -> str:
+def decide_dtype(options: Options, hf_config: dict[str, Any], reasons: list[str], device: str = "cpu") -> str:
     names = {"half": "float16", "float": "float32"}
     if options.dtype != "auto":
         return names.get(options.dtype, options.dtype)
     stored = str(hf_config.get("dtype") or hf_config.get("torch_dtype") or "bfloat16").removeprefix("torch.")
-    reasons.append(f"dtype = bfloat16: best on a CPU (the checkpoint says {stored})")
+    if device != "cpu" and stored in ("bfloat16", "float16"):
+        reasons.append(f"dtype = {stored}: the checkpoint's")
+        return stored
+    reasons.append(f"dtype = bfloat16: best on a {device.upper()} (the checkpoint says {stored})")
     return "bfloat16"
 
 
@@ -289,7 +294,7 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
         utilization = default_utilization(machine, reasons)
     if not 0.0 < utilization <= 1.0:
         raise ConfigError(f"gpu_memory_utilization must be in (0, 1], not {utilization}")
-    block_size = options.block_size or CPU_BLOCK_SIZE
+    block_size = options.block_size or (CPU_BLOCK_SIZE if machine.device == "cpu" else GPU_BLOCK_SIZE)
     if options.block_size is not None and options.block_size < 1:
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
     quantization = model.hf_config.get("quantization_config") or {}
@@ -329,8 +334,24 @@ def default_utilization(machine: MachineFacts, reasons: list[str]) -> float:
     return CPU_UTILIZATION
 
 
-def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons: list[str]) -> SchedulerConfig:
-    who = f"the default of {'LLM' if usage == 'llm' else 'serve'} on a CPU"
+def default_steps(usage: Usage, machine: MachineFacts | None) -> tuple[int, int]:
+    """(tokens of a step, rows of a step): larger on larger devices."""
+    if machine is None or machine.device == "cpu":
+        return (4096, 256) if usage == "llm" else (2048, 128)
+    memory = machine.total_bytes / 2**30
+    if memory >= 160:
+        return 16384, 1024
+    if memory >= 70 and not machine.is_a100:
+        return (16384 if usage == "llm" else 8192), 1024
+    return (8192 if usage == "llm" else 2048), 256
+
+
+def decide_scheduler(
+    options: Options, model: ModelConfig, usage: Usage, reasons: list[str], machine: MachineFacts | None = None
+) -> SchedulerConfig:
+    device = "CPU" if machine is None else machine.device.upper()
+    who = f"the default of {'LLM' if usage == 'llm' else 'serve'} on a {device}"
+    default_tokens, default_seqs = default_steps(usage, machine)
     times = 2 if options.performance_mode == "throughput" else 1
     if times == 2:
         who += ", doubled by performance_mode throughput"
@@ -338,12 +359,12 @@ def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons
         reasons.append("performance_mode = interactivity: the same as balanced on a CPU, which has no graphs to choose")
     seqs = options.max_num_seqs
     if seqs is None:
-        seqs = (256 if usage == "llm" else 128) * times
+        seqs = default_seqs * times
         reasons.append(f"max_num_seqs = {seqs}: {who}")
     chunked = options.enable_chunked_prefill is not False
     tokens = options.max_num_batched_tokens
     if tokens is None:
-        tokens = (4096 if usage == "llm" else 2048) * times
+        tokens = default_tokens * times
         if not chunked:
             tokens = max(tokens, model.max_model_len)
         tokens = min(tokens, seqs * model.max_model_len)
