@@ -18,8 +18,8 @@ from octavo.quant.format import Scheme
 class MoE(Layer):
     """num_chosen experts a token, whose probabilities are made to add up to 1. expert_names: gate, up and down as the disk calls them.
 
-    Ranks cut the intermediate channels of every expert between them, or with expert parallelism share the experts out; the router is whole on
-    each.
+    Ranks cut the intermediate channels of every expert between them, or with expert parallelism share the experts out; the router is whole
+    on each.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class Link(msgspec.Struct, frozen=True):
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """One device.
 
-    memory_gib: what a process can have of it when nobody else does. runtime_gib: of that, what the driver, libraries and communication take.
+    memory_gib: what a process can have of it when nobody else does. runtime_gib: what driver, libraries and communication take of that.
     graph_gib: what captured graphs take. rates: dense multiply-adds counted as two operations a second, by number format of the inputs.
     """
 

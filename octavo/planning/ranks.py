@@ -1,4 +1,4 @@
-"""Ranks: the finished meta model of one rank, and what each part of it, and each pipeline stage, takes. Sizes are bytes, as they will lie."""
+"""Ranks: the finished meta model of one rank, and what each part of it and each pipeline stage takes, in bytes, as it will lie."""
 
 import math
 from collections.abc import Iterator
