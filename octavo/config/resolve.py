@@ -247,7 +247,8 @@ def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -
     cores = decide_cores(machine, reasons)
     if threads is None:
         threads = machine.cores if cores is None else len(cores)
-        reasons.append(f"cpu_threads = {threads}: the cores that this process may use")
+        if machine.device == "cpu":
+            reasons.append(f"cpu_threads = {threads}: the cores that this process may use")
     if not 1 <= threads <= 1024:
         raise ConfigError(f"cpu_threads must be between 1 and 1024, not {threads}")
     return DeviceConfig(

@@ -35,11 +35,11 @@ class MoE(Layer):
         self.shard(ONE)
 
     def shard(self, group: Group) -> None:
-        self._first, self._count = run(self.num_experts, group.expert_rank, group.expert_size)
+        self._first, self.num_held = run(self.num_experts, group.expert_rank, group.expert_size)
         self._cut = None if group.expert_size > 1 else cut(0, self.whole_intermediate_size, group, "intermediate channels")
 
     def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
-        held = range(self._first, self._first + self._count)
+        held = range(self._first, self._first + self.num_held)
         shape = Shape(path, self.expert_names, held, self.num_chosen, self.hidden_size, self.whole_intermediate_size, self._cut)
         self.experts = experts.make(scheme, shape, device)
 

@@ -8,6 +8,7 @@ import msgspec
 from octavo.config.config import Config
 from octavo.kvcache.specs import LayerState
 from octavo.layers.decoder import CausalLM
+from octavo.layers.moe import MoE
 from octavo.layers.stored import stored_parameters
 from octavo.loading.build import bare, build_meta, pieces
 from octavo.loading.finish import aligned
@@ -79,7 +80,7 @@ def build_ranks(config: Config, topology: Topology) -> list[Rank]:
                 block_multiple=math.lcm(*(layer.backend.block_multiple for _, layer in own)),
                 heads=attention.num_heads,
                 kv_heads=attention.num_kv_heads,
-                experts=max((m.shape.count for m in model.modules() if hasattr(m, "shape") and hasattr(m.shape, "held")), default=0),
+                experts=max((module.num_held for module in model.modules() if isinstance(module, MoE)), default=0),
                 choices=built.choices,
             )
         )
