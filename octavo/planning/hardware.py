@@ -10,6 +10,7 @@ import msgspec
 
 from octavo.config import machine
 from octavo.config.machine import MachineFacts
+from octavo.device.cpu import RUNTIME_BYTES
 from octavo.errors import ConfigError
 
 GIB = 2**30
@@ -103,7 +104,10 @@ def parse(text: str) -> Hardware:
 def this_cpu() -> Card:
     """This machine. Its rates are those of the table's reference processor until it is calibrated."""
     facts = machine.look()
-    reference = cards()["zen4-2c"]
     return msgspec.structs.replace(
-        reference, name="CPU of this machine", memory_gib=facts.total_bytes / GIB, source="read from this machine"
+        cards()["zen4-2c"],
+        name="CPU of this machine",
+        memory_gib=facts.total_bytes / GIB,
+        runtime_gib=RUNTIME_BYTES / GIB,
+        source="read from this machine",
     )
