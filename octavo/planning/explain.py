@@ -1,10 +1,13 @@
 """Each figure of a plan as a formula with its numbers, so that it can be followed by hand."""
 
+from octavo.planning import communication
 from octavo.planning.plan import Plan
+from octavo.planning.speed import Roofline
 from octavo.planning.table import gib
+from octavo.planning.workload import Workload
 
 
-def of(plan: Plan) -> str:
+def of(plan: Plan, roofline: Roofline, workload: Workload) -> str:
     """One formula a line."""
     config, room, topology = plan.config, plan.tightest, plan.topology
     rank = plan.ranks[plan.rooms.index(room)]
@@ -51,4 +54,32 @@ def of(plan: Plan) -> str:
         + (" + 1 coordinator" if topology.data > 1 else "")
         + f" = {topology.processes}"
     )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_speed(roofline, workload)])
+
+
+def _speed(roofline: Roofline, workload: Workload) -> list[str]:
+    """The terms of one step of decoding, with one request and with eight."""
+    card, reached, topology = roofline.hardware.card, roofline.efficiency, roofline.plan.topology
+    rate, context = card.rate(roofline.multiplied_in), workload.prompt + workload.output // 2
+    lines = [f"A step of decoding with a context of {context:,} tokens ({reached.source})"]
+    for rows in (1, 8):
+        step = roofline.decode(rows, context)
+        products = sum(stage.products(rows, rows) for stage in roofline.stages)
+        attention = sum(stage.attention_products(rows, context) for stage in roofline.stages)
+        weights = sum(stage.weight_bytes(rows, rows) for stage in roofline.stages)
+        cache = sum(stage.cache_bytes(rows, context) for stage in roofline.stages)
+        lines.append(
+            f"{rows} requests: products = 2 x ({products:,.0f} / {rate:.3g} {roofline.multiplied_in} + {attention:,.0f} / "
+            f"{card.rate('bf16'):.3g} bf16) / {reached.products:g} = {step.products_s * 1e3:.3f} ms"
+        )
+        lines.append(
+            f"  memory = (weights {weights:,.0f} + cache {cache:,.0f}) / ({card.bytes_per_s:.3g} x {reached.memory:g}) "
+            f"= {step.memory_s * 1e3:.3f} ms"
+        )
+        for each in communication.of_a_step(roofline.stages[0], topology, roofline.hardware, rows):
+            lines.append(
+                f"  {each.name}: {each.count} x ({each.link.latency_s * 1e6:g} us + {each.bytes_sent:,.0f} bytes / "
+                f"{each.link.bytes_per_s:.3g}) over {each.link.name} = {each.seconds * 1e3:.3f} ms"
+            )
+        lines.append(f"  step = max(products, memory) + links + {step.overhead_s * 1e3:g} ms beside = {step.seconds * 1e3:.3f} ms")
+    return lines

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import msgspec
+
 from octavo.planning.advice import Remedy
 from octavo.planning.plan import Plan
+from octavo.planning.speed import Roofline, Step, serve
+from octavo.planning.workload import Workload
 
 
-def of(plan: Plan, remedies: list[Remedy]) -> dict[str, Any]:
+def of(plan: Plan, remedies: list[Remedy], roofline: Roofline, workload: Workload) -> dict[str, Any]:
     """JSON-ready."""
     config, topology, room = plan.config, plan.topology, plan.tightest
     return {
@@ -49,9 +53,34 @@ def of(plan: Plan, remedies: list[Remedy]) -> dict[str, Any]:
         "longest_model_len": room.longest,
         "max_num_seqs": config.scheduler.max_num_seqs,
         "max_num_batched_tokens": config.scheduler.max_num_batched_tokens,
+        "speed": speed(roofline, workload),
         "fits": plan.fits,
         "reasons": plan.reasons,
         "remedies": [{"change": remedy.change, "result": remedy.result} for remedy in remedies],
         "notes": plan.notes,
         "decisions": config.reasons,
     }
+
+
+def speed(roofline: Roofline, workload: Workload) -> dict[str, Any]:
+    """The roofline of a workload."""
+    context = workload.prompt + workload.output / 2
+    return {
+        "assumed": msgspec.to_builtins(roofline.efficiency),
+        "multiplied_in": roofline.multiplied_in,
+        "workload": msgspec.to_builtins(workload),
+        "prefill_s": roofline.prefill_s(workload.prompt, workload.prompt - workload.computed_prompt),
+        "decode": [{"requests": rows, **terms(roofline.decode(rows, context))} for rows in batches(roofline)],
+        "served": msgspec.to_builtins(serve(roofline, workload)),
+    }
+
+
+def batches(roofline: Roofline) -> list[int]:
+    """Numbers of requests that steps are shown for."""
+    most = roofline.plan.config.scheduler.max_num_seqs
+    return [rows for rows in (1, 8, 32, 128, 512) if rows <= most]
+
+
+def terms(step: Step) -> dict[str, Any]:
+    """Each term of a step, in seconds."""
+    return {**msgspec.to_builtins(step), "seconds": step.seconds, "binds": step.binds}

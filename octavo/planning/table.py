@@ -2,11 +2,14 @@
 
 from octavo.planning.advice import Remedy
 from octavo.planning.plan import Plan
+from octavo.planning.report import batches
+from octavo.planning.speed import Roofline, serve
+from octavo.planning.workload import Workload
 
 _WIDTH = 26
 
 
-def of(plan: Plan, remedies: list[Remedy]) -> str:
+def of(plan: Plan, remedies: list[Remedy], roofline: Roofline, workload: Workload) -> str:
     """The page."""
     config, room, topology = plan.config, plan.tightest, plan.topology
     quantization = config.model.quantization or config.model.dtype
@@ -39,13 +42,37 @@ def of(plan: Plan, remedies: list[Remedy]) -> str:
     layout = ", ".join(f"{name} {size}" for name, size in _sizes(plan) if size > 1) or "one device"
     lines.append(row("layout", layout, f"{topology.ranks} devices, {plan.hardware.num_nodes} machine{'s' * (plan.hardware.num_nodes > 1)}"))
     lines.append(row("processes", str(topology.processes), f"at least {topology.least_cores} physical cores"))
+    if plan.fits:
+        lines += ["", *_speed(roofline, workload)]
     if remedies:
         lines += ["", "What would fit, the cheapest first"]
         lines += [f"  {number}. {remedy.change}: {remedy.result}" for number, remedy in enumerate(remedies, 1)]
     assumed = [] if plan.hardware.card.kind == "cpu" else [f"figures of the card: {plan.hardware.card.source}"]
-    notes = [*plan.notes, *assumed, *plan.config.reasons]
+    notes = [*plan.notes, *assumed, f"speed: {roofline.efficiency.source}", *plan.config.reasons]
     lines += ["", "Assumed", *(f"  - {note}" for note in notes)]
     return "\n".join(lines)
+
+
+def _speed(roofline: Roofline, workload: Workload) -> list[str]:
+    """Steps of decoding, and what clients of the workload see."""
+    cached = f", {workload.prefix:.0%} of it in the cache" if workload.prefix else ""
+    lines = [f"Speed, for prompts of {workload.prompt:,} tokens{cached} and answers of {workload.output:,}"]
+    for rows in batches(roofline):
+        step = roofline.decode(rows, workload.prompt + workload.output / 2)
+        parts = (("products", step.products_s), ("memory", step.memory_s), ("links", step.communication_s), ("overhead", step.overhead_s))
+        shown = ", ".join(f"{name} {seconds * 1e3:.2f}" for name, seconds in parts if seconds)
+        said = f"{step.seconds * 1e3:.1f} ms a step: {shown}; {step.binds} binds"
+        lines.append(row(f"{rows} at a time", f"{rows / step.seconds:,.0f} tok/s", said))
+    seconds = roofline.prefill_s(workload.prompt, workload.prompt - workload.computed_prompt)
+    lines.append(row("prefill", f"{workload.computed_prompt / seconds:,.0f} tok/s", f"{seconds * 1e3:,.0f} ms for a prompt alone"))
+    served = serve(roofline, workload)
+    asked = "as many as run" if workload.rate is None else f"{workload.rate:g} requests/s"
+    more = "; more is asked for than it can do" if served.is_saturated else ""
+    said = f"{served.requests_per_s:.2f} requests/s, {served.running:.0f} at a time{more}"
+    lines.append(row(f"at {asked}", f"{served.output_tokens_per_s:,.0f} tok/s", said))
+    said = f"then one every {served.between_tokens_s * 1e3:,.1f} ms"
+    lines.append(row("  first token", f"{served.first_token_s * 1e3:,.0f} ms", said))
+    return lines
 
 
 def _sizes(plan: Plan) -> list[tuple[str, int]]:
