@@ -70,15 +70,15 @@ def speed(roofline: Roofline, workload: Workload) -> dict[str, Any]:
         "multiplied_in": roofline.multiplied_in,
         "workload": msgspec.to_builtins(workload),
         "prefill_s": roofline.prefill_s(workload.prompt, workload.prompt - workload.computed_prompt),
-        "decode": [{"requests": rows, **terms(roofline.decode(rows, context))} for rows in batches(roofline)],
+        "decode": [{"requests": rows, **terms(roofline.decode(rows, context))} for rows in batches(roofline, context)],
         "served": msgspec.to_builtins(serve(roofline, workload)),
     }
 
 
-def batches(roofline: Roofline) -> list[int]:
-    """Numbers of requests that steps are shown for."""
-    most = roofline.plan.config.scheduler.max_num_seqs
-    return [rows for rows in (1, 8, 32, 128, 512) if rows <= most]
+def batches(roofline: Roofline, context: float) -> list[int]:
+    """Numbers of requests with that context that steps are shown for: those that have room."""
+    most = roofline.most_rows(context)
+    return [rows for rows in (1, 8, 32, 128, 512) if rows == 1 or rows <= most]
 
 
 def terms(step: Step) -> dict[str, Any]:

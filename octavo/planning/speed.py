@@ -114,6 +114,11 @@ class Roofline:
             done += count
         return seconds
 
+    def most_rows(self, context: float) -> float:
+        """How many requests of that length run at a time on a replica: as many as its cache has room for, and the scheduler takes."""
+        plan = self.plan
+        return min(plan.tightest.max_concurrency * plan.config.model.max_model_len / context, plan.config.scheduler.max_num_seqs)
+
     @property
     def _tokens_of_experts(self) -> int:
         """Replicas whose tokens meet at the experts of one device."""
@@ -135,10 +140,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 def serve(roofline: Roofline, workload: Workload) -> Served:
     """A steady state: requests come evenly, and each step computes a share of the prompts that have come beside a token of each request."""
     plan = roofline.plan
-    most = min(
-        plan.tightest.max_concurrency * plan.config.model.max_model_len / (workload.prompt + workload.output),
-        plan.config.scheduler.max_num_seqs,
-    )
+    most = roofline.most_rows(workload.prompt + workload.output)
     most = max(1.0, most)
     rate = None if workload.rate is None else workload.rate / plan.replicas
     running = most if rate is None else _running(roofline, workload, rate, most)

@@ -57,8 +57,9 @@ def _speed(roofline: Roofline, workload: Workload) -> list[str]:
     """Steps of decoding, and what clients of the workload see."""
     cached = f", {workload.prefix:.0%} of it in the cache" if workload.prefix else ""
     lines = [f"Speed, for prompts of {workload.prompt:,} tokens{cached} and answers of {workload.output:,}"]
-    for rows in batches(roofline):
-        step = roofline.decode(rows, workload.prompt + workload.output / 2)
+    context = workload.prompt + workload.output / 2
+    for rows in batches(roofline, context):
+        step = roofline.decode(rows, context)
         parts = (("products", step.products_s), ("memory", step.memory_s), ("links", step.communication_s), ("overhead", step.overhead_s))
         shown = ", ".join(f"{name} {seconds * 1e3:.2f}" for name, seconds in parts if seconds)
         said = f"{step.seconds * 1e3:.1f} ms a step: {shown}; {step.binds} binds"
