@@ -133,6 +133,12 @@ def models_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def quality_page() -> str:
+    from docs.quality import quality_page
+
+    return quality_page()
+
+
 def formats_page() -> str:
     from docs.formats import formats_page  # reads weights, which the other pages need not wait for
 
@@ -242,6 +248,7 @@ PAGES = {
     "metrics.md": metrics_page,
     "bench.md": bench_page,
     "formats.md": formats_page,
+    "quality.md": quality_page,
 }
 
 

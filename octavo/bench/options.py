@@ -265,7 +265,8 @@ class QualityOptions:
     tokens: int = _count(5120, "tokens of it that are used", "Run")
     window: int = _count(512, "tokens that are seen at once", "Run")
     output_len: int = _count(32, "tokens that the latency is measured over", "Run")
-    output_json: str | None = option(None, "file of the result", "Run")
+    output_json: str | None = option(None, "file of the result, written after each model", "Run")
+    resume: bool = option(False, "take the rows that are in --output-json already, and measure the others", "Run", kind="switch")
 
 
 def check(options: Any) -> None:

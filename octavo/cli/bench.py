@@ -36,7 +36,10 @@ def parser(bench: str, own: type, engine: type | None) -> Parser:
     """The command line of one bench: its own options, and the engine's where it starts one."""
     result = Parser(prog=f"octavo bench {bench}", description=f"Measure {BENCHES[bench]}.")
     if own is QualityOptions:
-        result.add_argument("models", nargs="+", metavar="MODEL", help="a model as octavo serve takes it, or MODEL=SCHEME to quantize it")
+        what = (
+            "a model as octavo serve takes it; MODEL=SCHEME quantizes it, MODEL=kv:FORMAT its cache; FILE.gguf=llama.cpp measures llama.cpp"
+        )
+        result.add_argument("models", nargs="+", metavar="MODEL", help=what)
     add_options(result, own, skip=_shared(own, engine))
     if engine is not None:
         add_options(result, engine, skip=("model",) if own is QualityOptions else ())

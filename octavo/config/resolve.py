@@ -18,22 +18,11 @@ from octavo.config.machine import MachineFacts, affinity, look, parse_cores
 from octavo.config.observability import decide_log, decide_observability
 from octavo.config.options import Options, check
 from octavo.config.overlay import overlay
+from octavo.config.quantization import decide_quantization, stored_settings
 from octavo.errors import ConfigError, UnsupportedModelError
 
 Usage = Literal["llm", "server"]
 
-# what users may type for a quant_method that checkpoints call otherwise
-_ALSO_CALLED = {
-    "auto_awq": "awq",
-    "awq_marlin": "awq",
-    "auto_gptq": "gptq",
-    "gptq_marlin": "gptq",
-    "compressed_tensors": "compressed-tensors",
-    "gpt_oss_mxfp4": "mxfp4",
-    "modelopt_fp4": "modelopt",
-    "modelopt_mixed": "modelopt",
-    "modelopt_mxfp8": "modelopt",
-}
 CPU_UTILIZATION = 0.5
 GPU_UTILIZATION = 0.92
 CPU_BLOCK_SIZE = 32
@@ -121,7 +110,7 @@ def resolve_model(options: Options, reasons: list[str], machine: MachineFacts | 
         eos_token_ids=end_tokens(hf_config, own_generation, generation),
         bos_token_id=hf_config.get("bos_token_id"),
         load_format=decide_load_format(options, found),
-        quantization=decide_quantization(options, hf_config),
+        quantization=decide_quantization(options, hf_config, reasons, found.kind == "gguf"),
         quantization_config=options.quantization_config,
         seed=options.seed,
         max_logprobs=options.max_logprobs,
@@ -213,35 +202,6 @@ def decide_load_format(options: Options, found: Source) -> str:
     raise ConfigError(f"--load-format {options.load_format}: {found.path} holds {stored} weights", "leave --load-format at auto")
 
 
-def decide_quantization(options: Options, hf_config: dict[str, Any]) -> str | None:
-    """The scheme's file in octavo/quant/schemes; None: plain numbers, or GGUF, whose header tells. Raises ConfigError for one that is
-    unknown, or that the checkpoint contradicts.
-    """
-    stored = (hf_config.get("quantization_config") or {}).get("quant_method")
-    if stored == "fp8" and str(hf_config.get("model_type")).startswith("deepseek_v4"):
-        stored = "deepseek_v4_fp8"  # one quant_method for two layouts
-    wanted = _ALSO_CALLED.get(options.quantization or "", options.quantization) or stored
-    if options.quantization_config:
-        if stored is not None:
-            fact = f"--quantization-config is for checkpoints that are quantized while loading, and this one is in {stored!r}"
-            raise ConfigError(fact, "leave it out: the checkpoint tells")
-        wanted = wanted or "online"
-    if wanted in (None, "gguf"):
-        return None
-    if stored is not None and wanted != stored:
-        raise ConfigError(
-            f"--quantization {options.quantization}, but the checkpoint is in {stored!r}", "leave --quantization out: the checkpoint tells"
-        )
-    name = plugins.file_name(str(wanted))
-    if name == "fp8" and stored is None:
-        raise ConfigError("--quantization fp8 needs a checkpoint in fp8", "use --quantization fp8_per_tensor to quantize while loading")
-    if name in plugins.names("quant.schemes"):
-        return name
-    where = "the checkpoint's quantization_config" if options.quantization is None else "--quantization"
-    known = ", ".join(each for each in plugins.names("quant.schemes") if each != "unquantized")
-    raise ConfigError(f"{where} asks for {wanted!r}, a number format that octavo does not read", f"known: {known}")
-
-
 def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -> DeviceConfig:
     threads = options.cpu_threads
     cores = decide_cores(machine, reasons)
@@ -298,8 +258,7 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
     block_size = options.block_size or (CPU_BLOCK_SIZE if machine.device == "cpu" else GPU_BLOCK_SIZE)
     if options.block_size is not None and options.block_size < 1:
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
-    quantization = model.hf_config.get("quantization_config") or {}
-    kept = cache_formats.decide(options.kv_cache_dtype, model.dtype, quantization, reasons)
+    kept = cache_formats.decide(options.kv_cache_dtype, model.dtype, stored_settings(model.hf_config), reasons)
     cache_formats.check_skipped(options.kv_cache_dtype_skip_layers, model.hf_config.get("num_hidden_layers"))
     memory_bytes = options.kv_cache_memory_bytes
     if memory_bytes is None and (space := environment.cpu_kvcache_space_gib()) > 0:

@@ -11,7 +11,8 @@ from octavo.layers.stored import Stored
 from octavo.ops.linear import Activation
 from octavo.ops.weights import Dense, Layout
 from octavo.parallel.cut import Cut
-from octavo.quant.format import Filled, Format, activation
+from octavo.quant.format import Field, Filled, Format, activation
+from octavo.quant.scales import check_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +73,39 @@ class Weight(nn.Module):
 
     def stored(self) -> Iterator[Stored]:
         """What is read of the checkpoint."""
+        for field, number, place in self._places():
+            piece = self.pieces[number]
+            yield Stored(
+                f"{piece.path}.{field.name}",
+                field.shape(*piece.whole, piece.whole),
+                place,
+                self._cuts[field.name][number],
+                number_format=field.number_format,
+                default=field.default,
+                is_flat=field.is_flat,
+            )
+
+    def _places(self) -> Iterator[tuple[Field, int, torch.Tensor]]:
+        """Each field of each piece, by its number, and where it lies."""
         for field in self._format.fields:
             whole: torch.Tensor = getattr(self, _parameter(field.name))
             axis, start = field.row_axis, 0
             for number, piece in enumerate(self.pieces):
                 if axis is None:
-                    place = whole[number]
-                else:
-                    extent = field.shape(*piece.shape, piece.whole)[axis]
-                    place = whole.narrow(axis, start, extent)
-                    start += extent
-                yield Stored(
-                    f"{piece.path}.{field.name}",
-                    field.shape(*piece.whole, piece.whole),
-                    place,
-                    self._cuts[field.name][number],
-                    number_format=field.number_format,
-                    default=field.default,
-                    is_flat=field.is_flat,
-                )
+                    yield field, number, whole[number]
+                    continue
+                extent = field.shape(*piece.shape, piece.whole)[axis]
+                yield field, number, whole.narrow(axis, start, extent)
+                start += extent
 
     def finish(self, pack: Callable[[Layout, Any], Any]) -> Any:
         """The weight as kernels get it: a tensor where it is plain numbers, else the tensors of its layout. pack(layout, weight): to the
         implementation's own order.
+
+        Raises CheckpointError for numbers that no weight can have.
         """
+        for field, number, place in self._places():
+            check_numbers(f"{self.pieces[number].path}.{field.name}", place, field)
         names = {field.name: _parameter(field.name) for field in self._format.fields}
         tensors = {name: getattr(self, attribute).data for name, attribute in names.items()}
         # what is wrong in a part is told with all that lie in this run

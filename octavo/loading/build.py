@@ -143,7 +143,8 @@ class _Dummy:
 def _scheme(config: Config, model: CausalLM) -> Scheme:
     """The scheme of the checkpoint's weights; its headers tell the number format of each, of which a GGUF file has its own."""
     settings = config.model.hf_config.get("quantization_config") or config.model.quantization_config
-    if config.model.load_format == "dummy":
+    is_plain = config.model.load_format == "safetensors" and config.model.quantization is None
+    if config.model.load_format == "dummy" or is_plain:  # no header says anything that the scheme needs
         return scheme(config.model.quantization, Source(model_dtype(config), settings))
     found = NumberFormats(checkpoint_index.read(config.model.path), model.names)
     name = "gguf" if config.model.load_format == "gguf" else config.model.quantization

@@ -5,12 +5,9 @@ that each piece can be packed before the next is read. `finish` closes the accou
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from types import TracebackType
-
-import torch
 
 from octavo.checkpoint.entry import Entry
 from octavo.checkpoint.index import Index
@@ -18,7 +15,8 @@ from octavo.checkpoint.names import Expert, Located, Names, Part, Row, Skip, Vie
 from octavo.layers.stored import Stored
 from octavo.loading.account import Account, duplicates, missing, refuse
 from octavo.loading.files import FLOATS, Files
-from octavo.loading.views import Blocks, Bytes, Joined, Lazy, Plain, Step, lazily
+from octavo.loading.threads import Threads
+from octavo.loading.views import Blocks, Bytes, Joined, Lazy, Plain, lazily
 from octavo.ops import gguf_blocks
 
 Progress = Callable[[int, int], None]
@@ -68,7 +66,7 @@ class Fill:
         """Read what `stored` asks for into its places. Raises CheckpointError as check does, for what is asked for here."""
         found = [(one, self._find(one)) for one in stored]
         refuse(self._index.path, self._account.faults)
-        with _Threads() as threads:
+        with Threads() as threads:
             for one, its in found:
                 if one.path in self._filled:
                     raise ValueError(f"{one.path} was filled before")
@@ -81,6 +79,10 @@ class Fill:
                 threads.run(lazy.steps(one.target))
                 self._note_progress(its)
         self._files.drop_pages()
+
+    def is_stored(self, path: str) -> bool:
+        """Whether the checkpoint has a parameter that was checked; one with a default it need not have."""
+        return self._found.get(path) is not None
 
     def finish(self) -> None:
         """Raises CheckpointError if a tensor was not used, ValueError if a parameter that was checked was never filled."""
@@ -201,28 +203,6 @@ class Fill:
             self._bytes_done += entry.size_bytes * use.num_elements // max(1, entry.num_elements)
         if self._progress is not None:
             self._progress(self._bytes_done, self._index.total_bytes)
-
-
-class _Threads:
-    """Runs steps on as many threads as torch has, each step on one of them.
-
-    The steps are many small operations on tensors that fit into a cache: a team of threads for each would wait more than it works.
-    """
-
-    def __enter__(self) -> "_Threads":
-        self._count = torch.get_num_threads()
-        torch.set_num_threads(1)
-        self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="octavo-read", initializer=torch.set_num_threads, initargs=(1,))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(self._count)
-
-    def run(self, steps: Iterable[Step]) -> None:
-        """Run all steps; raises what the first of them raised."""
-        for _ in self._pool.map(lambda step: step(), steps):
-            continue
 
 
 def _join(pieces: Sequence[Located], found: Sequence[_Found]) -> _Found:

@@ -1,28 +1,27 @@
-"""Write: a plain checkpoint is read parameter by parameter, quantized, and written as compressed-tensors beside its other files.
+"""Write: a plain checkpoint is read piece by piece, quantized, and written, as compressed-tensors beside its other files or as GGUF.
 
-Nothing is ever there as a whole: a parameter is read, coded and put into the shard that is being filled. The folder appears when it is
-complete, or not at all.
+Nothing is ever there as a whole: a parameter is read, coded and put into the file that is being filled. The folder, or the file, appears
+when it is complete, or not at all.
 """
 
+import difflib
 import json
+import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from octavo.checkpoint import index as checkpoint_index
 from octavo.config.config import Config
 from octavo.errors import ConfigError
-from octavo.layers.decoder import CausalLM
-from octavo.layers.stored import Stored, stored_parameters
-from octavo.loading.build import bare, model_dtype
+from octavo.layers.stored import Stored
+from octavo.loading import write_gguf
 from octavo.loading.fill import Fill, Progress
-from octavo.loading.quantize import quantize
-from octavo.quant.format import Role, Source
-from octavo.quant.schemes import unquantized
+from octavo.loading.plain import Done, Plain, read_plain
+from octavo.quant.calibration import Felt
 from octavo.quant.written import SCHEMES, Written
 
 SHARD_BYTES = 2 * 10**9
@@ -30,79 +29,83 @@ SHARD_BYTES = 2 * 10**9
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".safetensors.index.json", ".bin.index.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """How much was read and written, and how many weights are coded."""
+def write(
+    config: Config,
+    destination: str,
+    scheme: str,
+    group_size: int | None = None,
+    calibrate: Callable[[], Mapping[str, Felt]] | None = None,
+    progress: Progress | None = None,
+) -> Done:
+    """Quantize the checkpoint of `config` into the folder, or for the schemes of GGUF the .gguf file, `destination`.
 
-    read_bytes: int
-    written_bytes: int
-    num_coded: int
-    num_plain: int
-
-
-class _Roles(unquantized.Scheme):
-    """A plain scheme that notes what each weight is for."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self.roles: dict[str, Role] = {}
-
-    def weight(self, path: str, role: Role) -> unquantized.Format:
-        self.roles[path] = role
-        return super().weight(path, role)
-
-
-def write(config: Config, destination: str, scheme: str, group_size: int | None = None, progress: Progress | None = None) -> Done:
-    """Quantize the checkpoint of `config` into the folder `destination`.
-
-    Raises ConfigError for a scheme that cannot be written, a source that is not plain, or a destination that is there already.
+    calibrate: asked for what went into each weight, once all else is known to be right. Raises ConfigError for a scheme that cannot be
+    written, a source that is not plain, a destination that is there already or cannot be written.
     """
     source, target = Path(config.model.path), Path(destination).expanduser()
-    made = _made(scheme)
-    if group_size is not None and not made.group:
-        raise ConfigError(f"--group-size is not for --scheme {scheme}", "int4 has groups")
-    group = group_size or made.group
-    if not source.is_dir() or config.model.quantization is not None:
-        stored = config.model.quantization or "GGUF"
-        raise ConfigError(f"{source} is in {stored}", "octavo quantize reads plain safetensors checkpoints, of which no number is lost yet")
-    if target.exists():
-        raise ConfigError(f"{target} is there already", "name a folder that is not")
-    partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    name = check(scheme, target, group_size, calibrate is not None)
+    plain = read_plain(config)
+    if name in SCHEMES and not source.is_dir():
+        raise ConfigError(
+            f"{source} is a GGUF file, and --scheme {scheme} writes a folder with the files beside the weights, which it lacks",
+            f"use one of GGUF's: {', '.join(write_gguf.SCHEMES)}",
+        )
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        done = _write_all(config, partial, made, group, progress)
-        partial.rename(target)
+        partial.mkdir(parents=True)
+        whole = partial if name in SCHEMES else partial / "whole"
+        felt = calibrate() if calibrate is not None else {}
+        if name in SCHEMES:
+            done = _write_folder(plain, source, partial, SCHEMES[name], group_size or SCHEMES[name].group, felt, progress)
+        else:
+            importance = {path: one.mean_square for path, one in felt.items()}
+            done = write_gguf.write(config, plain, whole, name, importance, progress)
+        whole.rename(target)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{target} cannot be written: {error}", "nothing of it was kept") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return done
 
 
-def _made(scheme: str) -> Written:
+def check(scheme: str, target: Path, group_size: int | None = None, is_calibrated: bool = False) -> str:
+    """The scheme as it is called here. Raises ConfigError for one that cannot be written, so, there."""
+    known = [*SCHEMES, *write_gguf.SCHEMES]
     name = scheme.lower().replace("-", "_")
-    if name not in SCHEMES:
-        raise ConfigError(f"octavo quantize cannot write {scheme!r}", f"it writes {', '.join(SCHEMES)}")
-    return SCHEMES[name]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise ConfigError(
+            f"octavo quantize cannot write {scheme!r}", f"{f'did you mean {near[0]}? ' if near else ''}it writes {', '.join(known)}"
+        )
+    written = SCHEMES.get(name)
+    if group_size is not None and (written is None or not written.group):
+        raise ConfigError(f"--group-size is not for --scheme {scheme}", "int4 has groups")
+    if written is not None and written.needs_calibration and not is_calibrated:
+        raise ConfigError(f"--scheme {scheme} needs --calibration FILE", "a text like those that the model will see")
+    if is_calibrated and not (written.needs_calibration if written is not None else name in write_gguf.CALIBRATED):
+        takers = [*(one for one in SCHEMES if SCHEMES[one].needs_calibration), *write_gguf.CALIBRATED]
+        raise ConfigError(f"--calibration is not for --scheme {scheme}", f"it is for {', '.join(takers)}")
+    if written is None and target.suffix != ".gguf":
+        raise ConfigError(f"--scheme {scheme} writes one GGUF file, and {target} is no name for one", f"name it {target}.gguf")
+    if os.path.lexists(target):
+        raise ConfigError(f"{target} is there already", "name a folder or file that is not")
+    return name
 
 
-def _write_all(config: Config, folder: Path, made: Written, group: int, progress: Progress | None) -> Done:
-    source = Path(config.model.path)
-    model, dtype = bare(config), model_dtype(config)
-    noted = _Roles(Source(dtype))
-    quantize(model, noted, torch.device("meta"))
-    index = checkpoint_index.read(source)
+def _write_folder(
+    plain: Plain, source: Path, folder: Path, made: Written, group: int, felt: Mapping[str, Felt], progress: Progress | None
+) -> Done:
     shards, num_coded, num_plain = _Shards(folder), 0, 0
-    with Fill(index, model.names, progress) as fill:
-        stored = list(stored_parameters(model))
-        fill.check(stored)
-        for one in stored:
-            tensor = torch.empty(one.shape, dtype=dtype)
-            fill.fill([Stored(one.path, one.shape, tensor)])
+    with Fill(plain.index, plain.model.names, progress) as fill:
+        fill.check(plain.stored)
+        for one in plain.stored:
+            tensor = torch.empty(one.shape, dtype=plain.dtype)
+            fill.fill([Stored(one.path, one.shape, tensor, default=one.default, is_flat=one.is_flat)])
             path = one.path.removesuffix(".weight")
-            if path != one.path and noted.roles.get(path) in ("linear", "expert"):
-                shards.add({f"{path}.{name}": value for name, value in made.encode(path, tensor, group).items()})
+            if plain.role(one.path) in ("linear", "expert"):
+                shards.add({f"{path}.{name}": value for name, value in made.encode(path, tensor, group, felt.get(path)).items()})
                 num_coded += 1
-            else:
+            elif fill.is_stored(one.path):
                 shards.add({one.path: tensor})
                 num_plain += 1
         fill.finish()
@@ -110,14 +113,14 @@ def _write_all(config: Config, folder: Path, made: Written, group: int, progress
     for file in _others(source):
         shutil.copyfile(file, folder / file.name)
     words = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    words["quantization_config"] = made.config(_plain(model, noted.roles), group)
+    words["quantization_config"] = made.config(_left_plain(plain), group)
     (folder / "config.json").write_text(json.dumps(words, indent=2) + "\n", encoding="utf-8")
-    return Done(index.total_bytes, shards.total_bytes, num_coded, num_plain)
+    return Done(plain.index.total_bytes, shards.total_bytes, num_coded, num_plain)
 
 
-def _plain(model: CausalLM, roles: dict[str, Role]) -> list[str]:
+def _left_plain(plain: Plain) -> list[str]:
     """What the config must tell readers to leave as it is: layers that are linear ones by their class."""
-    return sorted({"lm_head", *(path for path, role in roles.items() if role in ("head", "router"))})
+    return sorted({"lm_head", *(path for path, role in plain.roles.items() if role in ("head", "router"))})
 
 
 def _others(source: Path) -> Iterator[Path]:

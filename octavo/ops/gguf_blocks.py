@@ -18,12 +18,35 @@ SIZES = {name: (elements, size_bytes) for name, elements, size_bytes in gguf.TYP
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 MXFP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
+# the bytes at which a block has float16 numbers: its scale, and the scale of its minimums or its minimum
+_HALVES = {
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q8_0": (0,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+}
+
 Widen = Callable[[torch.Tensor], torch.Tensor]
 
 
 def widen(blocks: torch.Tensor, number_format: str) -> torch.Tensor:
     """float32 [blocks, elements of a block] of uint8 [blocks, bytes of a block]. KeyError for a format that is not in FORMATS."""
     return FORMATS[number_format](blocks)
+
+
+def scales(rows: torch.Tensor, number_format: str) -> torch.Tensor:
+    """float16 [blocks, 0 to 2]: what every block of rows of blocks, uint8 [rows, bytes], has of such numbers."""
+    blocks = rows.reshape(-1, SIZES[number_format][1])
+    found = [blocks[:, at : at + 2] for at in _HALVES.get(number_format, ())]
+    return torch.cat(found, 1).view(torch.float16) if found else torch.empty(len(blocks), 0, dtype=torch.float16)
 
 
 def _half(blocks: torch.Tensor, at: int) -> torch.Tensor:

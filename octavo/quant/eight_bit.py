@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors
-from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled
-from octavo.quant.scales import check_scales, scale_rows
+from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, MustBe
+from octavo.quant.scales import scale_rows
 
 ONE = Axis(None)
 CODES = {"I8": ("int8", torch.int8), "F8_E4M3": ("float8_e4m3", torch.float8_e4m3fn)}
@@ -47,7 +47,7 @@ class Format:
             "padded block": (block, ONE, groups, ONE),
         }.get(self.shared, (ROWS, groups))
         fields = [Field(self.weight_name, (ROWS, COLUMNS), dtype, self.number_format)]
-        fields.append(Field(self.scale_name, axes, SCALES[self.scale], self.scale_format))
+        fields.append(Field(self.scale_name, axes, SCALES[self.scale], self.scale_format, must_be=self._scales_must_be))
         if self.zero_name is not None:
             fields.append(Field(self.zero_name, axes, torch.int8, "I8"))
         return (*fields, *self.extras)
@@ -59,7 +59,6 @@ class Format:
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         code, _ = CODES[self.number_format]
         codes, scales = filled.tensors[self.weight_name].view(torch.uint8), filled.tensors[self.scale_name]
-        check_scales(filled.path, scales, self.scale)
         if "block" in self.shared:
             layout = Coded(code=code, group=self.group, scale=self.scale, shares_scale_rows=True)
             return layout, (codes, scales.reshape(scales.shape[0], -1), scale_rows(filled, self.rows))
@@ -69,6 +68,13 @@ class Format:
         zeros = filled.tensors[self.zero_name].view(torch.uint8) ^ 128
         layout = Coded(code="uint8", group=self.group, scale=self.scale, has_zeros=True)
         return layout, (codes ^ 128, self._of_rows(filled, scales), self._of_rows(filled, zeros))
+
+    @property
+    def _scales_must_be(self) -> MustBe:
+        """Where integers have groups some tools use negative scales, to have one more step on the side of the largest number."""
+        if self.shared in ("scalar", "tensor", "tensor of two axes"):
+            return "positive"
+        return "not negative" if self.number_format == "F8_E4M3" else "finite"
 
     def _of_rows(self, filled: Filled, values: torch.Tensor) -> torch.Tensor:
         """Scales or zeros as [rows, groups]."""

@@ -18,6 +18,7 @@ from octavo.ops.weights import Layout, Tensors
 from octavo.parallel.cut import Cut
 
 Role = Literal["linear", "embedding", "head", "expert", "router"]
+MustBe = Literal["finite", "not negative", "positive", "blocks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Field:
 
     number_format: what the checkpoint's header must say it is; its bytes are taken as they are, in memory as `dtype`. None: any plain
     floating-point format, converted to dtype. default: its value where the checkpoint need not have it; None: it must. is_flat: on disk its
-    entries are one run, in the order of these axes.
+    entries are one run, in the order of these axes. must_be: what its numbers are checked for when they have been read, see
+    octavo/quant/scales.py; "blocks": the scales inside of a GGUF file's.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Field:
     number_format: str | None = None
     default: float | None = None
     is_flat: bool = False
+    must_be: MustBe | None = None
 
     @property
     def row_axis(self) -> int | None:
@@ -95,8 +98,8 @@ class Format(Protocol):
     @property
     def can_join(self) -> bool: ...
     def finish(self, filled: "Filled") -> tuple[Layout, Tensors]:
-        """What kernels get of what was filled, in the rows' order; on meta tensors too. Raises CheckpointError for values that no weight
-        can have (a scale that is not a number).
+        """What kernels get of what was filled, in the rows' order; on meta tensors too. Raises CheckpointError for values that do not
+        belong together; what a tensor's own numbers must be its field says.
         """
         ...
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from octavo.errors import CheckpointError, ConfigError
+from octavo.errors import ConfigError
 from octavo.ops.linear import INT8, INT8_GROUP, Activation
 from octavo.ops.weights import Coded, Layout, Tensors, scale_values
-from octavo.quant import eight_bit
+from octavo.quant import eight_bit, settings
 from octavo.quant.format import Axis, Field, Filled
-from octavo.quant.scales import check_scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +27,10 @@ class Format:
     @property
     def fields(self) -> tuple[Field, ...]:
         stored = self.weight.fields
-        if self.activation != "int8_static" or any(field.name == self.input_scale for field in stored):
+        if self.activation != "int8_static":
             return stored
-        return (*stored, Field(self.input_scale, (Axis(None),), torch.float32))
+        scale = Field(self.input_scale, (Axis(None),), torch.float32, is_flat=True, must_be="positive")
+        return (*(field for field in stored if field.name != self.input_scale), scale)
 
     @property
     def can_join(self) -> bool:
@@ -43,14 +43,7 @@ class Format:
         tensors = (codes, scale_values(layout.scale, scales).contiguous())
         if self.activation != "int8_static":
             return INT8, tensors
-        scale = filled.tensors[self.input_scale].reshape(-1)
-        check_scales(filled.path, scale)
-        if not scale.is_meta and not bool((scale > 0).all()):
-            raise CheckpointError(
-                f"{filled.path}.{self.input_scale} is {scale.tolist()}, and a scale must be more than 0",
-                "calibrate the checkpoint again, or quantize it with activations by token",
-            )
-        return INT8, (*tensors, scale)
+        return INT8, (*tensors, filled.tensors[self.input_scale].reshape(-1))
 
 
 def multiplies(weight: eight_bit.Format) -> bool:
@@ -58,20 +51,21 @@ def multiplies(weight: eight_bit.Format) -> bool:
     return weight.number_format == "I8" and not weight.group and weight.zero_name is None and "block" not in weight.shared
 
 
-def of_config(path: str, settings: Mapping[str, Any]) -> Activation | None:
+def of_config(path: str, config: Mapping[str, Any]) -> Activation | None:
     """What `input_activations` of compressed-tensors asks for; None: not int8. Raises ConfigError for int8 that octavo cannot do."""
-    bits, kind = int(settings.get("num_bits") or 8), str(settings.get("type", "int"))
+    bits, kind = settings.whole(config, "num_bits", 8), settings.word(config, "type", "int")
     if (bits, kind) != (8, "int"):
         return None
-    strategy, is_dynamic = str(settings.get("strategy") or "tensor"), bool(settings.get("dynamic", False))
-    if not settings.get("symmetric", True):
+    strategy, dynamic = settings.word(config, "strategy", "tensor"), config.get("dynamic", False)
+    is_dynamic = dynamic in (True, "local")
+    if not settings.switch(config, "symmetric", True):
         raise ConfigError(
             f"quantization_config: {path} has asymmetric int8 activations (with a zero point), which octavo does not multiply with",
             "octavo does symmetric ones; quantize the plain checkpoint with octavo quantize --scheme int8",
         )
     if (strategy, is_dynamic) == ("token", True):
         return "int8_token"
-    if (strategy, is_dynamic) == ("group", True) and settings.get("group_size") == INT8_GROUP:
+    if (strategy, is_dynamic) == ("group", True) and config.get("group_size") == INT8_GROUP:
         return "int8_group"
     if (strategy, is_dynamic) == ("tensor", False):
         return "int8_static"

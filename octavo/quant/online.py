@@ -40,7 +40,7 @@ class Format:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return (Field("weight", (ROWS, COLUMNS), self.dtype),)
+        return (Field("weight", (ROWS, COLUMNS), self.dtype, must_be="finite"),)
 
     @property
     def can_join(self) -> bool:
@@ -68,10 +68,13 @@ class Scheme(formats.Scheme):
         unknown = sorted(set(config) - {"linear", "moe", "targets", "ignore", "group_size"})
         if unknown:
             raise ConfigError(f"--quantization-config has no key {unknown[0]!r}", "its keys: linear, moe, targets, ignore, group_size")
-        self._plain = list(config.get("ignore") or ())
-        self._group = int(config.get("group_size") or 0)
-        if self._group < 0 or self._group % 8:
-            raise ConfigError(f"--quantization-config: group_size {self._group} is not a multiple of 8", "32, 64 and 128 are usual")
+        for key, kind, wanted in (("ignore", list, "a list of names"), ("targets", dict, "a table of names and formats")):
+            if not isinstance(config.get(key) or kind(), kind):
+                raise ConfigError(f"--quantization-config: {key} is {config[key]!r}, not {wanted}")
+        self._plain = [str(name) for name in config.get("ignore") or ()]
+        self._group = config.get("group_size") or 0
+        if not isinstance(self._group, int) or self._group < 0 or self._group % 8:
+            raise ConfigError(f"--quantization-config: group_size {self._group!r} is not a multiple of 8", "32, 64 and 128 are usual")
         self._targets = {pattern: _by_name(str(name)) for pattern, name in (config.get("targets") or {}).items()}
         self._by_role = {"linear": _of_kind(config, "linear"), "expert": _of_kind(config, "moe")}
 

@@ -3,8 +3,9 @@
 import torch
 
 from octavo.errors import CheckpointError
+from octavo.ops import gguf_blocks
 from octavo.ops.weights import scale_values
-from octavo.quant.format import Filled
+from octavo.quant.format import Field, Filled
 
 
 def scale_rows(filled: Filled, block: int) -> torch.Tensor:
@@ -23,9 +24,20 @@ def stored_scale(number_format: str | None, otherwise: str) -> str:
     return {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float32"}.get(number_format or "", otherwise)
 
 
-def check_scales(path: str, scales: torch.Tensor, scale: str | None = None) -> None:
-    """Raise CheckpointError for scales that are not finite numbers. scale: their format where torch does not know it."""
-    if scales.is_meta:
+def check_numbers(path: str, numbers: torch.Tensor, field: Field) -> None:
+    """Raise CheckpointError for a stored tensor whose numbers cannot be what its field says. `path` names it."""
+    if numbers.is_meta or field.must_be is None:
         return
-    if not torch.isfinite(scales.float() if scale is None else scale_values(scale, scales)).all():
-        raise CheckpointError(f"{path}: a scale is not a finite number", "the checkpoint is damaged, or was quantized wrongly")
+    if field.must_be == "blocks":
+        assert field.number_format is not None
+        values = gguf_blocks.scales(numbers, field.number_format)
+    else:
+        # what torch cannot compute with are powers of two
+        values = scale_values("e8m0", numbers) if numbers.dtype == torch.uint8 else numbers.float()
+    hint = "the checkpoint is damaged, or was quantized wrongly"
+    if not (finite := torch.isfinite(values)).all():
+        raise CheckpointError(f"{path} has {float(values[~finite][0])} among its numbers, which must be finite", hint)
+    if field.must_be == "positive" and not (values > 0).all():
+        raise CheckpointError(f"{path} is {float(values.min()):g}, and a scale must be more than 0", hint)
+    if field.must_be == "not negative" and (values < 0).any():
+        raise CheckpointError(f"{path}: a scale is {float(values.min()):g}, and none may be negative", hint)

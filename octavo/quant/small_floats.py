@@ -7,7 +7,6 @@ import torch
 
 from octavo.ops.weights import Coded, Layout, Tensors
 from octavo.quant.format import ROWS, Axis, Field, Filled
-from octavo.quant.scales import check_scales
 
 _CODES = {4: "float4_e2m1", 6: "float6_e2m3"}
 MX_GROUP, NVFP4_GROUP = 32, 16
@@ -37,7 +36,7 @@ class MX:
         dtype = torch.int8 if self.weight_format == "I8" else torch.uint8
         return (
             Field(self.weight_name, (ROWS, *columns), dtype, self.weight_format),
-            Field(self.scale_name, (ROWS, groups), torch.uint8, self.scale_format),
+            Field(self.scale_name, (ROWS, groups), torch.uint8, self.scale_format, must_be="finite"),
             *self.extras,
         )
 
@@ -47,7 +46,6 @@ class MX:
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         codes, scales = filled.tensors[self.weight_name].view(torch.uint8).flatten(1), filled.tensors[self.scale_name]
-        check_scales(filled.path, scales, "e8m0")
         return Coded(code=_CODES[self.bits], group=MX_GROUP, scale="e8m0"), (codes, scales)
 
 
@@ -65,8 +63,8 @@ class NVFP4:
     def fields(self) -> tuple[Field, ...]:
         return (
             Field(self.weight_name, (ROWS, Axis("columns", 2)), torch.uint8, "U8"),
-            Field("weight_scale", (ROWS, Axis("columns", NVFP4_GROUP)), torch.float8_e4m3fn, "F8_E4M3"),
-            Field(self.whole_name, tuple(Axis(None, size=size) for size in self.whole_shape), torch.float32),
+            Field("weight_scale", (ROWS, Axis("columns", NVFP4_GROUP)), torch.float8_e4m3fn, "F8_E4M3", must_be="not negative"),
+            Field(self.whole_name, tuple(Axis(None, size=size) for size in self.whole_shape), torch.float32, must_be="positive"),
             *self.extras,
         )
 
@@ -77,7 +75,5 @@ class NVFP4:
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         scales, whole = filled.tensors["weight_scale"], filled.tensors[self.whole_name]
         factor = 1 / whole if self.divides else whole
-        check_scales(filled.path, scales)
-        check_scales(filled.path, factor)
         layout = Coded(code="float4_e2m1", group=NVFP4_GROUP, scale="float8_e4m3", has_row_scales=True)
         return layout, (filled.tensors[self.weight_name], scales, filled.per_row(factor))

@@ -19,7 +19,7 @@ from octavo.text.source import TokenizerSource, from_state
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 SPACE = "▁"
-_NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "sep": "seperator", "cls": "cls", "mask": "mask"}
+NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "sep": "seperator", "cls": "cls", "mask": "mask"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,11 @@ def read(path: str | Path) -> TokenizerSource:
 
     Raises CheckpointError if the file has none or it is incomplete, UnsupportedModelError for a kind that cannot be built.
     """
-    metadata = gguf.read_header(path).metadata
+    return build(path, gguf.read_header(path).metadata)
+
+
+def build(path: str | Path, metadata: dict[str, Any]) -> TokenizerSource:
+    """The same of a file's metadata; path: for messages."""
     kind = metadata.get("tokenizer.ggml.model")
     if kind is None:
         raise CheckpointError(f"{path} holds no tokenizer", "pass --tokenizer with a folder that has a tokenizer.json")
@@ -79,7 +83,7 @@ def _valid(token: str) -> str:
 
 def _name_special(vocabulary: _Vocabulary) -> dict[str, str]:
     special = {}
-    for name, key in _NAMES.items():
+    for name, key in NAMES.items():
         token_id = vocabulary.get(f"{key}_token_id")
         if token_id is not None and 0 <= int(token_id) < len(vocabulary.tokens):
             special[f"{name}_token"] = vocabulary.tokens[int(token_id)]
@@ -153,13 +157,15 @@ def _byte_level(vocabulary: _Vocabulary) -> Backend:
     backend = Backend(models.BPE(vocabulary.ids(), _pair_merges(vocabulary), fuse_unk=False, ignore_merges=rule.ignore_merges))
     if rule.nfc:
         backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*_splits(rule), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    backend.pre_tokenizer = byte_level_pre_tokenizer(rule)
     backend.decoder = decoders.ByteLevel()
     return _with_ends(backend, vocabulary, rule.adds_bos)
 
 
-def _splits(rule: PreTokenizer) -> list[pre_tokenizers.PreTokenizer]:
-    return [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
+def byte_level_pre_tokenizer(rule: PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    """How texts are cut before merging, by one of pretokenizers.BY_NAME."""
+    splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
+    return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def _sentencepiece(vocabulary: _Vocabulary) -> Backend:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from octavo.bench import llama_cpp, quality
 from octavo.cli import main as cli
+from octavo.config.options import Options
+from octavo.errors import ConfigError
 
 SMALL = ("--dtype", "float32", "--max-num-seqs", "4", "--max-num-batched-tokens", "64", "--kv-cache-memory-bytes", "24M")
 
@@ -60,29 +63,73 @@ def test_quality(script_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     size = ("--text", str(text), "--tokens", "60", "--window", "24", "--output-len", "3", "--output-json", str(file))
     assert cli.main(["bench", "quality", str(script_folder), str(script_folder), *SMALL, *size]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == [
-        "model",
-        "size",
-        "MB",
-        "memory",
-        "MB",
-        "TTFT",
-        "ms",
-        "TPOT",
-        "ms",
-        "perplexity",
-        "to",
-        "the",
-        "first",
-        "bits/byte",
-    ]
+    titles = ["model", "tokens", "size MB", "memory MB", "TTFT ms", "TPOT ms", "perplexity", "to the first", "bits/byte"]
+    assert re.split(r"  +", lines[0]) == titles
     assert lines[1].split()[-3:-1] == ["+0.00", "%"]
-    assert len({line.split()[5] for line in lines[1:]}) == 1
+    assert len({line.split()[6] for line in lines[1:]}) == 1
     first, second = json.loads(file.read_text())["models"]
     assert first["num_tokens"] == 60 - 3
     assert first["perplexity"] == second["perplexity"] > 1
     assert first["tpot_s"] < 10
     assert first["memory_bytes"] > 0
+
+
+@pytest.mark.usefixtures("in_process")
+def test_quality_goes_on_where_it_stopped(
+    script_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the same tokens and windows are taken from the file; what other rows it has stays there."""
+    text, file = tmp_path / "text.txt", tmp_path / "q.json"
+    text.write_text("to be or not to be, that is the question " * 20)
+    model = str(script_folder)
+    words = ["bench", "quality", *SMALL, "--text", str(text), "--window", "24", "--output-len", "3", "--output-json", str(file), "--resume"]
+    assert cli.main([*words, model, "--tokens", "60"]) == 0
+    assert cli.main([*words, model, "--tokens", "48"]) == 0
+    measured: list[str] = []
+
+    def measure(name: str, *_: object) -> quality.Row:
+        measured.append(name)
+        return quality.Row(name, 1, 1, 1.0, 1.0, 2.0, 1.0, 57, 60, 24)
+
+    monkeypatch.setattr(quality, "measure", measure)
+    capsys.readouterr()
+    assert cli.main([*words, model, f"{model}=kv:float32", "--tokens", "60"]) == 0
+    assert measured == [f"{model}=kv:float32"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [model, measured[0]]
+    assert [row["tokens"] for row in json.loads(file.read_text())["models"]] == [60, 48, 60]
+    assert cli.main([*words, model, "--text", str(file), "--tokens", "60"]) == 1
+    assert f"has figures of {text}" in capsys.readouterr().err
+
+
+def test_what_may_stand_after_a_model() -> None:
+    def read(word: str) -> tuple[str | None, str | None, str, bool]:
+        options, is_llama_cpp = quality.variant(word, Options(model="none"))
+        return options.model, options.quantization, options.kv_cache_dtype, is_llama_cpp
+
+    assert read("m") == ("m", None, "auto", False)
+    assert read("m=int8") == ("m", "int8", "auto", False)
+    assert read("m=kv:fp8") == ("m", None, "fp8", False)
+    assert read("m=int4,kv:fp8") == ("m", "int4", "fp8", False)
+    assert read("m.gguf=llama.cpp") == ("m.gguf", None, "auto", True)
+    for word in ("m=llama.cpp", "m.gguf=llama.cpp,kv:fp8", "m=int4,int8"):
+        with pytest.raises(ConfigError):
+            read(word)
+
+
+def test_llama_cpp_is_the_peer_over_the_same_windows(smollm2_gguf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same file in both: perplexities differ by what rounding does."""
+    try:
+        llama_cpp.library()
+    except ConfigError:
+        pytest.skip("llama-cpp-py-sync is not installed, or its library cannot be loaded here")
+    text, file = tmp_path / "text.txt", tmp_path / "q.json"
+    text.write_text("It was a bright cold day in April, and the clocks were striking thirteen. " * 20)
+    size = ("--text", str(text), "--tokens", "128", "--window", "64", "--output-len", "2", "--output-json", str(file))
+    words = ["bench", "quality", str(smollm2_gguf), f"{smollm2_gguf}=llama.cpp", *size]
+    assert cli.main([*words, "--max-model-len", "512", "--kv-cache-memory-bytes", "64M"]) == 0
+    ours, theirs = json.loads(file.read_text())["models"]
+    assert ours["num_tokens"] == theirs["num_tokens"] == 126
+    assert theirs["perplexity"] == pytest.approx(ours["perplexity"], rel=0.05)
 
 
 @pytest.mark.usefixtures("in_process")

@@ -19,8 +19,17 @@ from tests.engine.tiny import GEMMA, LLAMA, tiny_config
 
 MIXTRAL = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2}
 planned, missing = set(), []
-for hf_config, dtype in ((LLAMA, "float32"), (LLAMA, "bfloat16"), (GEMMA, "bfloat16"), (MIXTRAL, "float32")):
-    config = tiny_config(hf_config=hf_config, dtype=dtype)
+for hf_config, dtype, changes in (
+    (LLAMA, "float32", {}),
+    (LLAMA, "bfloat16", {}),
+    (GEMMA, "bfloat16", {}),
+    (MIXTRAL, "float32", {}),
+    (LLAMA, "bfloat16", {"quantization": "int4", "cache_dtype": "fp8_e4m3"}),
+    (LLAMA, "bfloat16", {"quantization": "int8", "cache_dtype": "int8_per_token_head"}),
+    (GEMMA, "bfloat16", {"quantization": "nvfp4", "cache_dtype": "int4_per_token_head", "skipped_layers": ["sliding_window"]}),
+    (MIXTRAL, "float32", {"quantization": "fp8_per_block", "cache_dtype": "nvfp4", "skipped_layers": ["0"]}),
+):
+    config = tiny_config(hf_config=hf_config, dtype=dtype, **changes)
     before = set(compile.tally.loaded + compile.tally.compiled)
     kept = kernels.prepare(config, is_dry=True)
     assert set(compile.tally.loaded + compile.tally.compiled) == before, "a dry run made kernels"

@@ -70,7 +70,7 @@ def test_the_codes_of_int4_are_those_that_the_layout_says(source: Path, tmp_path
 def test_other_files_and_the_config_go_along(source: Path, tmp_path: Path) -> None:
     assert quantize.run([str(source), str(tmp_path / "made"), "--scheme", "int8-token", "--dtype", "float32"]) == 0
     assert (tmp_path / "made" / "tokenizer.json").read_text() == "{}"
-    assert not (tmp_path / "made.partial").exists()
+    assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
     config = json.loads((tmp_path / "made" / "config.json").read_text())
     assert config["hidden_size"] == SIZES["hidden_size"]
     about = config["quantization_config"]
@@ -94,16 +94,31 @@ def test_refusals(source: Path, tmp_path: Path) -> None:
         write.write(config, str(tmp_path / "made"), "int8", 32)
     with pytest.raises(ConfigError, match="not whole groups of 96"):
         write.write(config, str(tmp_path / "made"), "int4", 96)
-    assert not (tmp_path / "made").exists()
-    assert not (tmp_path / "made.partial").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
     with pytest.raises(ConfigError, match="there already"):
         write.write(config, str(source), "int8")
     write.write(config, str(tmp_path / "made"), "int8")
-    with pytest.raises(ConfigError, match="reads plain safetensors"):
+    with pytest.raises(ConfigError, match="has been quantized already: it is in compressed_tensors"):
         write.write(configured(tmp_path / "made", "compressed_tensors"), str(tmp_path / "again"), "int8")
 
 
 def test_the_command_line_names_what_can_be_written() -> None:
+    from octavo.loading import write_gguf
     from octavo.quant.written import SCHEMES
 
-    assert tuple(SCHEMES) == quantize.SCHEMES
+    assert tuple(SCHEMES) == quantize.FOLDERS
+    assert tuple(write_gguf.SCHEMES) == quantize.FILES
+
+
+def test_nothing_is_written_that_the_checkpoint_lacks(source: Path, tmp_path: Path) -> None:
+    """Scales of the cache have a default, and need not be there."""
+    write.write(configured(source, None), str(tmp_path / "made"), "int8")
+    stored = {name.removesuffix("_scale") for name in load_file(tmp_path / "made" / "model.safetensors")}
+    assert stored == set(load_file(source / "model.safetensors"))
+
+
+def test_what_is_beside_the_destination_is_left_alone(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "made.partial").mkdir()
+    (tmp_path / "made.partial" / "mine").write_text("")
+    write.write(configured(source, None), str(tmp_path / "made"), "int8")
+    assert (tmp_path / "made.partial" / "mine").exists()

@@ -23,6 +23,8 @@ from octavo.worker.cache import formats_told
 from tests.models import oracle
 from tests.models.driver import Driver, config_for
 from tests.models.test_logits import LONG, OTHERS, TOKENS
+from tests.quant.checkpoints import write
+from tests.quant.test_fp8 import per_tensor
 from tests.tolerances import ATOL, RTOL
 
 CODED = [name for name, kept in FORMATS.items() if not kept.is_plain]
@@ -158,14 +160,22 @@ def test_a_scale_for_each_head_is_refused(tmp_path: Path) -> None:
         Driver(config_for(scaled(tmp_path, NAMES[0], 0.5, 0.5, shape=(2,)), cache_dtype="fp8_e4m3"))
 
 
-def test_a_checkpoint_with_a_scheme_of_the_cache_is_served_in_it(tmp_path: Path) -> None:
-    """compressed-tensors puts it beside its weights' scheme; nothing has to be typed."""
+CALIBRATED = {
+    "beside plain layers": {"config_groups": {"group_0": {"targets": ["Linear"], "weights": None}}},
+    "no groups": {"config_groups": {}},
+    "nothing else": {},
+}
+
+
+@pytest.mark.parametrize("groups", CALIBRATED.values(), ids=CALIBRATED)
+def test_a_checkpoint_with_a_scheme_of_the_cache_is_served_in_it(groups: dict[str, Any], tmp_path: Path) -> None:
+    """compressed-tensors puts it beside its weights' scheme, or has only this one; nothing has to be typed."""
     folder = scaled(tmp_path, NAMES[0], 0.25, 0.75)
     stored = json.loads((folder / "config.json").read_text())
     settings = {
         "quant_method": "compressed-tensors",
         "format": "dense",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": None}},
+        **groups,
         "kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False},
     }
     (folder / "config.json").write_text(json.dumps(stored | {"quantization_config": settings}))
@@ -173,5 +183,18 @@ def test_a_checkpoint_with_a_scheme_of_the_cache_is_served_in_it(tmp_path: Path)
     assert config.cache.dtype == "fp8_e4m3"
     driver = Driver(config)
     assert [spec.bytes_per_token for spec in driver.specs] == [2 * 2 * 16]
+    assert driver.model.attention_layers()["model.layers.0.self_attn"].scales.tolist() == [0.25, 0.75]
+    assert driver.step([(driver.sequence(), TOKENS)])[0].isfinite().all()
+
+
+def test_scales_of_modelopt_lie_beside_its_weights(tmp_path: Path) -> None:
+    """FP8 layers with a cache of FP8: `k_proj.k_scale` is the cache's, `k_proj.weight_scale` and `k_proj.input_scale` the layer's."""
+    settings = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "ignore": ["lm_head"]}
+    written = write(tmp_path, per_tensor, settings, num_hidden_layers=1)
+    scales = {"model.layers.0.self_attn.k_proj.k_scale": 0.25, "model.layers.0.self_attn.v_proj.v_scale": 0.75}
+    add_tensors(written.folder, {name: torch.tensor(value) for name, value in scales.items()})
+    config = resolve(Options(model=str(written.folder), dtype="float32", skip_tokenizer_init=True))
+    assert (config.model.quantization, config.cache.dtype) == ("modelopt", "fp8_e4m3")
+    driver = Driver(config)
     assert driver.model.attention_layers()["model.layers.0.self_attn"].scales.tolist() == [0.25, 0.75]
     assert driver.step([(driver.sequence(), TOKENS)])[0].isfinite().all()

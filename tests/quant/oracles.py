@@ -17,7 +17,7 @@ from octavo.layers.weight import Piece, Weight
 from octavo.loading.fill import Fill
 from octavo.loading.number_formats import NumberFormats
 from octavo.loading.quantize import scheme
-from octavo.ops.weights import decode
+from octavo.ops.weights import Coded, decode
 from octavo.parallel.cut import Cut
 from octavo.quant.format import Source
 
@@ -82,6 +82,13 @@ class Written:
         self.path = f"{prefix}.{path}" if path else prefix
         self.format = self.scheme.weight(self.path, "expert" if path else "linear")
 
+    def reread(self, config: dict[str, Any]) -> torch.Tensor:
+        """The numbers, where the configuration says something else."""
+        found = NumberFormats(self.index, self.names)
+        self.scheme = scheme(self.case.scheme, Source(torch.bfloat16, config, found, found.shape))
+        self.format = self.scheme.weight(self.path, "linear")
+        return self.numbers()
+
     def numbers(self, cut: Cut | None = None) -> torch.Tensor:
         """What a rank with this cut reads, float32; its sizes are those that were planned on the meta device."""
         piece = Piece(self.path, *self.case.shape, cut)
@@ -101,4 +108,5 @@ class Written:
         tensors = tuple(weight.tensors)
         assert [(each.shape, each.dtype) for each in tensors] == [(each.shape, each.dtype) for each in planned.tensors]
         assert weight.layout is not None
-        return decode(weight.layout, tensors, weight.num_rows, weight.columns)
+        count = len(weight.layout.names) if isinstance(weight.layout, Coded) else 1  # an input scale may follow
+        return decode(weight.layout, tensors[:count], weight.num_rows, weight.columns)

@@ -7,7 +7,7 @@ import torch
 
 from octavo.errors import ConfigError
 from octavo.loading.build import bare
-from tests.quant.checkpoints import check, check_cuts, configured, write
+from tests.quant.checkpoints import Encode, check, check_cuts, configured, write
 
 GROUP = 32
 ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
@@ -23,16 +23,22 @@ def pack(values: torch.Tensor) -> torch.Tensor:
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
-def encode(path: str, weight: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    rows, columns = weight.shape
-    groups = weight.view(rows, columns // GROUP, GROUP)
-    low, high = groups.amin(-1), groups.amax(-1)
-    scales = ((high - low) / 15).half()
-    zeros = (-low / scales.float()).round().clamp(0, 15)
-    codes = (groups / scales.float()[..., None] + zeros[..., None]).round().clamp(0, 15)
-    numbers = (codes - zeros[..., None]) * scales.float()[..., None]
-    stored = {"qweight": pack(codes.view(rows, columns).t()), "qzeros": pack(zeros.t()), "scales": scales.t()}
-    return stored, numbers.view(rows, columns)
+def encoder(group: int) -> Encode:
+    def encode(path: str, weight: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        rows, columns = weight.shape
+        groups = weight.view(rows, columns // group, group)
+        low, high = groups.amin(-1), groups.amax(-1)
+        scales = ((high - low) / 15).half()
+        zeros = (-low / scales.float()).round().clamp(0, 15)
+        codes = (groups / scales.float()[..., None] + zeros[..., None]).round().clamp(0, 15)
+        numbers = (codes - zeros[..., None]) * scales.float()[..., None]
+        stored = {"qweight": pack(codes.view(rows, columns).t()), "qzeros": pack(zeros.t()), "scales": scales.t()}
+        return stored, numbers.view(rows, columns)
+
+    return encode
+
+
+encode = encoder(GROUP)
 
 
 def test_numbers_and_logits(tmp_path: Path) -> None:
@@ -51,12 +57,6 @@ def test_experts(tmp_path: Path) -> None:
 def test_other_kinds_are_refused_by_name(tmp_path: Path, changes: dict[str, object]) -> None:
     written = write(tmp_path, encode, CONFIG | changes)
     with pytest.raises(ConfigError, match="octavo reads awq of 4 bits in version gemm"):
-        bare(configured(written.folder, "awq"))
-
-
-def test_a_plain_checkpoint_is_told_what_to_do(tmp_path: Path) -> None:
-    written = write(tmp_path, lambda path, weight: None, None)
-    with pytest.raises(ConfigError, match=r"needs a checkpoint in awq[\s\S]*--quantization int4"):
         bare(configured(written.folder, "awq"))
 
 

@@ -21,13 +21,13 @@ def per_tensor(path: str, weight: torch.Tensor) -> tuple[dict[str, torch.Tensor]
     return {"weight": codes, "weight_scale": scale, "input_scale": torch.tensor(0.01)}, codes.float() * scale
 
 
-def blocks(path: str, weight: torch.Tensor, is_ue8m0: bool = False) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def blocks(path: str, weight: torch.Tensor, is_ue8m0: bool = False, size: int = BLOCK) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     rows, columns = weight.shape
-    largest = weight.view(rows // BLOCK, BLOCK, columns // BLOCK, BLOCK).abs().amax((1, 3))
+    largest = weight.view(rows // size, size, columns // size, size).abs().amax((1, 3))
     scales = largest / 448
     if is_ue8m0:
         scales = torch.exp2(scales.log2().ceil())
-    wide = scales.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    wide = scales.repeat_interleave(size, 0).repeat_interleave(size, 1)
     codes = (weight / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
     stored = scales.to(torch.float8_e8m0fnu) if is_ue8m0 else scales
     return {"weight": codes, "weight_scale_inv": stored}, codes.float() * wide

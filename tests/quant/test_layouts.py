@@ -10,7 +10,7 @@ import torch
 from octavo.checkpoint import hf_config
 from octavo.checkpoint.names import Expert, Interleave, Row, Split
 from octavo.config.options import Options
-from octavo.config.resolve import decide_quantization
+from octavo.config.quantization import decide_quantization
 from octavo.errors import ConfigError
 from octavo.loading.build import bare
 from octavo.ops.weights import NF4, decode
@@ -89,8 +89,8 @@ def test_modelopt_layer_by_layer_with_settings_beside_the_config(tmp_path: Path)
     beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": kept}}
     (written.folder / "hf_quant_config.json").write_text(json.dumps(beside))
     read, _ = hf_config.read(written.folder)
-    assert decide_quantization(Options(model="m"), read) == "modelopt"
-    assert decide_quantization(Options(model="m", quantization="modelopt_fp4"), read) == "modelopt"
+    assert decide_quantization(Options(model="m"), read, []) == "modelopt"
+    assert decide_quantization(Options(model="m", quantization="modelopt_fp4"), read, []) == "modelopt"
     check(written, "modelopt", num_coded=12)
     check_cuts(written, "modelopt")
 
@@ -177,8 +177,6 @@ def test_torchao_layouts_of_one_kernel_are_refused_by_name() -> None:
     source = Source(torch.bfloat16, {"quant_method": "torchao"}, lambda path: "I32" if path in shapes else None, shapes.get)
     with pytest.raises(ConfigError, match="scale_and_zero"):
         torchao.Scheme(source).weight("w", "linear")
-    with pytest.raises(ConfigError, match="--quantization int4 or int8_per_channel_weight_only"):
-        torchao.Scheme(Source(torch.bfloat16))
 
 
 @pytest.mark.parametrize(
@@ -217,9 +215,9 @@ def test_quantization_config_says_what_is_made_of_which(tmp_path: Path) -> None:
         "experts.0.w1": online.nvfp4,
     }
     assert scheme.weight("k_proj", "linear").finish(Filled("k", (8,), 128, {"weight": torch.rand(8, 128)}))[0].group == 64  # type: ignore[union-attr]
-    assert decide_quantization(Options(model="m", quantization_config=settings), {}) == "online"
+    assert decide_quantization(Options(model="m", quantization_config=settings), {}, []) == "online"
     with pytest.raises(ConfigError, match="quantization-config"):
-        decide_quantization(Options(model="m", quantization_config=settings), {"quantization_config": {"quant_method": "awq"}})
+        decide_quantization(Options(model="m", quantization_config=settings), {"quantization_config": {"quant_method": "awq"}}, [])
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import torch
 from octavo.errors import ConfigError
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors, pack_codes
 from octavo.quant import format as formats
+from octavo.quant import settings
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
 from octavo.quant.packed import nibbles
-from octavo.quant.scales import check_scales, stored_scale
+from octavo.quant.scales import stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -32,7 +33,7 @@ class Format:
         return (
             Field("qweight", (COLUMNS, words), torch.int32, "I32"),
             Field("qzeros", (groups, words), torch.int32, "I32"),
-            Field("scales", (groups, ROWS), SCALES[self.scale]),
+            Field("scales", (groups, ROWS), SCALES[self.scale], must_be="finite"),
         )
 
     @property
@@ -42,7 +43,6 @@ class Format:
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         codes, zeros = (nibbles(filled.tensors[name], _ORDER).t() for name in ("qweight", "qzeros"))
         scales = filled.tensors["scales"].t().contiguous()
-        check_scales(filled.path, scales)
         return Coded(code="uint4", group=self.group, scale=self.scale, has_zeros=True), (pack_codes(codes, 4), scales, zeros.contiguous())
 
 
@@ -50,15 +50,13 @@ class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         config = source.config
-        bits = config.get("bits", config.get("w_bit", 4))
-        version = str(config.get("version", "gemm")).lower()
+        bits = settings.whole(config, "bits" if "bits" in config else "w_bit", 4)
+        version = settings.word(config, "version", "gemm").lower()
         if bits != 4 or version != "gemm":
             raise ConfigError(f"awq with {bits} bits in version {version!r} is not read here", "octavo reads awq of 4 bits in version gemm")
-        if not config:
-            raise ConfigError("--quantization awq needs a checkpoint in awq", "to quantize while loading use --quantization int4")
-        self._group = int(config.get("group_size", config.get("q_group_size", 128)))
+        self._group = settings.whole(config, "group_size" if "group_size" in config else "q_group_size", 128)
         self._number_format = source.number_format
-        self._plain = list(config.get("modules_to_not_convert") or ())
+        self._plain = settings.names(config, "modules_to_not_convert")
 
     def weight(self, path: str, role: Role) -> formats.Format:
         if role in ("embedding", "head", "router") or named(path, self._plain):

@@ -16,7 +16,6 @@ from octavo.ops.weights import CODES, Coded, Layout, Tensors
 from octavo.quant import format as formats
 from octavo.quant import online
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
-from octavo.quant.scales import check_scales
 from octavo.quant.schemes import unquantized
 
 _TABLES = {"nf4": "nf4", "fp4": "fp4_bnb"}
@@ -41,12 +40,12 @@ class FourBit:
             Field(f"weight.quant_state.bitsandbytes__{self.kind}", (Axis(None, size=self.state_bytes),), torch.uint8, "U8"),
         ]
         if not self.is_nested:
-            return (*fields, Field("weight.absmax", (ROWS, blocks), torch.float32, is_flat=True))
+            return (*fields, Field("weight.absmax", (ROWS, blocks), torch.float32, is_flat=True, must_be="not negative"))
         return (
             *fields,
             Field("weight.absmax", (ROWS, blocks), torch.uint8, "U8", is_flat=True),
-            Field("weight.nested_absmax", (Axis("all numbers", self.block * _NESTED_BLOCK),), torch.float32),
-            Field("weight.nested_quant_map", (Axis(None, size=256),), torch.float32),
+            Field("weight.nested_absmax", (Axis("all numbers", self.block * _NESTED_BLOCK),), torch.float32, must_be="not negative"),
+            Field("weight.nested_quant_map", (Axis(None, size=256),), torch.float32, must_be="finite"),
         )
 
     @property
@@ -60,15 +59,12 @@ class FourBit:
         raw, scales = tensors["weight"], tensors["weight.absmax"]
         codes = (raw >> 4) | (raw << 4)
         if not self.is_nested:
-            check_scales(filled.path, scales)
             return Coded(code=code, group=self.block), (codes, scales)
         outer, table = tensors["weight.nested_absmax"][0], tensors["weight.nested_quant_map"][0]
-        check_scales(filled.path, outer)
         state = self._state(filled)
         ((row, column, all_columns),) = filled.starts
         starts = torch.arange(row, row + filled.num_rows, dtype=torch.int32, device=raw.device) * (all_columns // self.block)
         shift = torch.tensor([float(state["nested_offset"])], device=raw.device)
-        check_scales(filled.path, shift)
         layout = Coded(code=code, group=self.block, scale="nested", nested=_NESTED_BLOCK)
         return layout, (codes, scales, table, outer, starts + column // self.block, shift)
 
@@ -79,8 +75,11 @@ class FourBit:
         try:
             state = json.loads(bytes(raw.tolist()))
             is_known = state["quant_type"] == self.kind and state["blocksize"] == self.block and state["nested_blocksize"] == _NESTED_BLOCK
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise CheckpointError(f"{filled.path}.weight.quant_state is no state of bitsandbytes", "the checkpoint is damaged") from None
+        offset = state.get("nested_offset")
+        if is_known and not (isinstance(offset, float | int) and math.isfinite(offset)):
+            raise CheckpointError(f"{filled.path}.weight.quant_state: nested_offset is {offset!r}, not a finite number")
         if not is_known:
             raise CheckpointError(f"{filled.path}.weight.quant_state and its tensors do not belong together: {state}")
         return dict(state)
@@ -102,7 +101,11 @@ class Int8:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return Field("weight", (ROWS, COLUMNS), torch.int8, "I8"), Field("SCB", (ROWS,), torch.float32), *self.extras
+        return (
+            Field("weight", (ROWS, COLUMNS), torch.int8, "I8"),
+            Field("SCB", (ROWS,), torch.float32, must_be="not negative"),
+            *self.extras,
+        )
 
     @property
     def can_join(self) -> bool:
@@ -110,7 +113,6 @@ class Int8:
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         scales = filled.tensors["SCB"]
-        check_scales(filled.path, scales)
         layout = Coded(code="int8", group=0, has_row_scales=True)
         return layout, (filled.tensors["weight"].view(torch.uint8), scales[:, None], torch.full_like(scales, _INT8_STEP))
 

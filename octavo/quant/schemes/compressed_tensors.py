@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from octavo.errors import ConfigError
+from octavo.errors import CheckpointError, ConfigError
 from octavo.ops.weights import SCALES, Coded, Layout, Tensors, unpack_codes
-from octavo.quant import eight_bit, int8_activations, small_floats
+from octavo.quant import eight_bit, int8_activations, settings, small_floats
 from octavo.quant import format as formats
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
-from octavo.quant.packed import bits_of
-from octavo.quant.scales import check_scales, stored_scale
+from octavo.quant.packed import bits_of, check_groups
+from octavo.quant.scales import stored_scale
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -46,7 +46,7 @@ class Packed:
         groups = Axis("all columns" if self.is_ordered else "columns", self.group) if self.group else eight_bit.ONE
         fields = [
             Field("weight_packed", (ROWS, Axis("columns", per, words)), torch.int32, "I32"),
-            Field("weight_scale", (ROWS, groups), SCALES[self.scale]),
+            Field("weight_scale", (ROWS, groups), SCALES[self.scale], must_be="finite"),
             Field("weight_shape", (Axis(None, size=2),), torch.int64, "I64"),
         ]
         if not self.is_symmetric:
@@ -60,14 +60,18 @@ class Packed:
         return not self.is_ordered
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
-        scales = filled.tensors["weight_scale"]
-        check_scales(filled.path, scales)
+        scales, shapes = filled.tensors["weight_scale"], filled.tensors["weight_shape"]
+        if not shapes.is_meta and any(int(columns) != start[2] for (_, columns), start in zip(shapes, filled.starts, strict=True)):
+            fact = f"{filled.path}.weight_shape is {shapes.tolist()}, and the weight has {filled.starts[0][2]} columns"
+            raise CheckpointError(fact, "the checkpoint is damaged")
         tensors = [bits_of(filled.tensors["weight_packed"]), scales]
         if not self.is_symmetric:
             zeros = unpack_codes(bits_of(filled.tensors["weight_zero_point"].t()), self.bits, filled.num_rows)
             tensors.append(zeros.t().contiguous())
         if self.is_ordered:
-            tensors.append(filled.tensors["weight_g_idx"][0].contiguous())
+            indices = filled.tensors["weight_g_idx"][0].contiguous()
+            check_groups(f"{filled.path}.weight_g_idx", indices, scales.shape[1])
+            tensors.append(indices)
         layout = Coded(
             code=f"int{self.bits}_offset" if self.is_symmetric else f"uint{self.bits}",
             group=0 if self.is_ordered else self.group,
@@ -82,12 +86,12 @@ class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         config = source.config
-        if not config.get("config_groups"):
+        self._groups = list(self._read_groups(config).values())
+        if not self._groups and not config.get("kv_cache_scheme"):
             raise ConfigError("quantization_config of compressed-tensors has no config_groups", "the checkpoint must say what it is in")
         self._refuse_what_is_not_read(config)
-        self._format = str(config.get("format", "dense"))
-        self._groups: list[Mapping[str, Any]] = list(config["config_groups"].values())
-        self._plain = list(config.get("ignore") or ())
+        self._format = settings.word(config, "format", "dense")
+        self._plain = settings.names(config, "ignore")
         self._source = source
 
     def weight(self, path: str, role: Role) -> formats.Format:
@@ -97,21 +101,21 @@ class Scheme(formats.Scheme):
             return unquantized.Format(self.dtype)
         kind = "Embedding" if role == "embedding" else "Linear"
         for group in self._groups:
-            targets = group.get("targets") or ["Linear"]
+            targets = settings.names(group, "targets") or ["Linear"]
             if kind in targets or named(path, [target for target in targets if target not in ("Linear", "Embedding")]):
-                return self._with_activations(path, group.get("input_activations"), self._of(path, group))
+                return self._with_activations(path, settings.table(group, "input_activations"), self._of(path, group))
         return unquantized.Format(self.dtype)
 
-    def _with_activations(self, path: str, settings: Mapping[str, Any] | None, format: formats.Format) -> formats.Format:
+    def _with_activations(self, path: str, inputs: Mapping[str, Any], format: formats.Format) -> formats.Format:
         """The format of weights, with coded activations where octavo multiplies with them."""
-        if not settings or not isinstance(format, eight_bit.Format) or not int8_activations.multiplies(format):
+        if not inputs or not isinstance(format, eight_bit.Format) or not int8_activations.multiplies(format):
             return format
-        activation = int8_activations.of_config(path, settings)
+        activation = int8_activations.of_config(path, inputs)
         return format if activation is None else int8_activations.Format(format, activation)
 
     def _of(self, path: str, group: Mapping[str, Any]) -> formats.Format:
-        weights, name = group.get("weights"), str(group.get("format") or self._format)
-        if weights is None or name == "dense":
+        weights, name = settings.table(group, "weights"), settings.word(group, "format", self._format)
+        if not weights or name == "dense":
             return unquantized.Format(self.dtype)
         extras = formats.unused(self._source, path, *_FOR_ACTIVATIONS)
         found: formats.Format | None = None
@@ -131,29 +135,31 @@ class Scheme(formats.Scheme):
         raise ConfigError(f"quantization_config: {path} is in {name} ({told}), which octavo does not read", _READ)
 
     def _packed(self, path: str, weights: Mapping[str, Any], extras: tuple[Field, ...]) -> formats.Format | None:
-        bits, strategy = int(weights.get("num_bits", 8)), str(weights.get("strategy"))
+        bits, strategy = settings.whole(weights, "num_bits", 8), settings.word(weights, "strategy", "")
         if not 2 <= bits <= 8 or strategy not in ("group", "channel") or weights.get("type", "int") != "int":
             return None
         is_ordered = weights.get("actorder") in ("group", True)
         if not is_ordered and self._source.number_format(f"{path}.weight_g_idx") is not None:
             raise ConfigError(f"{path} has a weight_g_idx, and quantization_config says actorder {weights.get('actorder')!r}", _READ)
-        group = int(weights.get("group_size") or 0) if strategy == "group" else 0
-        return Packed(bits, group, self._scale(path), bool(weights.get("symmetric", True)), is_ordered, extras)
+        group = settings.whole(weights, "group_size") if strategy == "group" else 0
+        return Packed(bits, group, self._scale(path), settings.switch(weights, "symmetric", True), is_ordered, extras)
 
     def _eight_bit(self, path: str, weights: Mapping[str, Any], is_mx: bool, extras: tuple[Field, ...]) -> formats.Format | None:
-        kind, strategy = weights.get("type", "int"), str(weights.get("strategy", "tensor"))
-        is_symmetric = bool(weights.get("symmetric", True))
-        if strategy not in ("tensor", "channel", "group", "block") or (kind == "float" and int(weights.get("num_bits", 8)) != 8):
+        kind, strategy = settings.word(weights, "type", "int"), settings.word(weights, "strategy", "tensor")
+        is_symmetric = settings.switch(weights, "symmetric", True)
+        if strategy not in ("tensor", "channel", "group", "block") or kind not in ("int", "float"):
+            return None
+        if kind == "float" and settings.whole(weights, "num_bits", 8) != 8:
             return None
         if strategy == "block" and not is_symmetric:
             return None
-        rows, columns = weights.get("block_structure") or (128, 128)
+        rows, columns = settings.block(weights, "block_structure") or (128, 128)
         is_scalar = strategy == "tensor" and self._source.shape(f"{path}.weight_scale") == ()
         return eight_bit.Format(
             number_format="F8_E4M3" if kind == "float" else "I8",
             shared="scalar" if is_scalar else strategy,
-            rows=int(rows) if strategy == "block" else 0,
-            group={"block": int(columns), "group": int(weights.get("group_size") or 0)}.get(strategy, 0),
+            rows=rows if strategy == "block" else 0,
+            group=columns if strategy == "block" else settings.whole(weights, "group_size") if strategy == "group" else 0,
             scale="e8m0" if is_mx else self._scale(path),
             scale_format="U8" if is_mx else None,
             zero_name=None if is_symmetric else "weight_zero_point",
@@ -164,21 +170,27 @@ class Scheme(formats.Scheme):
         return stored_scale(self._source.number_format(f"{path}.weight_scale"), "bfloat16")
 
     @staticmethod
+    def _read_groups(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        for name, group in settings.table(config, "config_groups").items():
+            if not isinstance(group, Mapping):
+                raise ConfigError(
+                    f"quantization_config: group {name!r} of config_groups only names a preset", "write out its weights and targets"
+                )
+            if group.get("output_activations"):
+                raise ConfigError(f"quantization_config: {name} has output_activations, which are not read here", _READ)
+        return settings.tables(config, "config_groups")
+
+    @staticmethod
     def _refuse_what_is_not_read(config: Mapping[str, Any]) -> None:
         """Keys that change what weights mean, or what else is quantized."""
         formats.refuse_cache(config)
-        sparsity = config.get("sparsity_config") or {}
+        sparsity = settings.table(config, "sparsity_config")
         wrong = {
             "sparsity_config": sparsity.get("format", "dense") != "dense",
-            "transform_config": bool((config.get("transform_config") or {}).get("config_groups")),
+            "transform_config": bool(settings.table(config, "transform_config").get("config_groups")),
             "moe_sparsity_config": bool(config.get("moe_sparsity_config")),
             "quantization_status": config.get("quantization_status") not in (None, "compressed") and config.get("format") != "dense",
         }
         for key, is_wrong in wrong.items():
             if is_wrong:
                 raise ConfigError(f"quantization_config: {key} {config[key]!r} is not read here", f"{_READ}, compressed and not sparse")
-        for name, group in config["config_groups"].items():
-            if not isinstance(group, Mapping):
-                raise ConfigError(f"quantization_config: config group {name!r} only names a preset", "write out its weights and targets")
-            if group.get("output_activations"):
-                raise ConfigError(f"quantization_config: {name} has output_activations, which are not read here", _READ)

@@ -3,8 +3,7 @@
 Which of the two a weight is in, its header tells.
 """
 
-from octavo.errors import ConfigError
-from octavo.quant import eight_bit, small_floats
+from octavo.quant import eight_bit, settings, small_floats
 from octavo.quant import format as formats
 from octavo.quant.format import Role, Source
 from octavo.quant.scales import stored_scale
@@ -15,11 +14,8 @@ from octavo.quant.targets import named
 class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        if not source.config:
-            raise ConfigError("--quantization deepseek_v4_fp8 needs a checkpoint of that kind", "use --quantization fp8_per_block")
-        rows, columns = source.config.get("weight_block_size") or (128, 128)
-        self._rows, self._columns = int(rows), int(columns)
-        self._plain = list(source.config.get("modules_to_not_convert") or ())
+        self._rows, self._columns = settings.block(source.config, "weight_block_size") or (128, 128)
+        self._plain = settings.names(source.config, "modules_to_not_convert")
         self._source = source
 
     def weight(self, path: str, role: Role) -> formats.Format:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from octavo.errors import ConfigError
-from octavo.ops.weights import Coded, Layout, Tensors, scale_values
+from octavo.ops.weights import Coded, Layout, Tensors
 from octavo.quant import format as formats
+from octavo.quant import settings
 from octavo.quant.format import COLUMNS, ROWS, Axis, Field, Filled, Role, Source
-from octavo.quant.scales import check_scales, scale_rows
+from octavo.quant.scales import scale_rows
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
 
@@ -28,7 +29,7 @@ class PerTensor:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        scale = Field("weight_scale", (), torch.float32)
+        scale = Field("weight_scale", (), torch.float32, must_be="positive")
         return (_WEIGHT, scale, _INPUT_SCALE) if self.has_input_scale else (_WEIGHT, scale)
 
     @property
@@ -37,7 +38,6 @@ class PerTensor:
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         scales = filled.tensors["weight_scale"]
-        check_scales(filled.path, scales)
         codes = filled.tensors["weight"].view(torch.uint8)
         return Coded(code="float8_e4m3", group=0), (codes, filled.per_row(scales)[:, None].contiguous())
 
@@ -54,7 +54,7 @@ class Blockwise:
     def fields(self) -> tuple[Field, ...]:
         axes = (Axis("rows", self.rows), Axis("columns", self.columns))
         dtype = torch.uint8 if self.number_format else torch.float32
-        return (_WEIGHT, Field("weight_scale_inv", axes, dtype, self.number_format))
+        return (_WEIGHT, Field("weight_scale_inv", axes, dtype, self.number_format, must_be="not negative"))
 
     @property
     def can_join(self) -> bool:
@@ -63,7 +63,6 @@ class Blockwise:
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         scales = filled.tensors["weight_scale_inv"]
         scale = "e8m0" if self.number_format else "float32"
-        check_scales(filled.path, scales if scale == "float32" else scale_values(scale, scales))
         layout = Coded(code="float8_e4m3", group=self.columns, scale=scale, shares_scale_rows=True)
         return layout, (filled.tensors["weight"].view(torch.uint8), scales, scale_rows(filled, self.rows))
 
@@ -74,11 +73,15 @@ class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         config = source.config
-        if config.get("fmt", "e4m3") not in ("e4m3", "float8_e4m3fn"):
-            raise ConfigError(f"quantization_config: fmt {config['fmt']!r} is not e4m3", "octavo reads fp8 checkpoints of e4m3")
-        self._block = config.get("weight_block_size")
-        self._static = config.get("activation_scheme", "dynamic") == "static"
-        self._plain = [*(config.get("modules_to_not_convert") or ()), *(config.get("ignored_layers") or ())]
+        written = settings.word(config, "fmt", "e4m3")
+        if written not in ("e4m3", "float8_e4m3fn"):
+            raise ConfigError(f"quantization_config: fmt {written!r} is not e4m3", "octavo reads fp8 checkpoints of e4m3")
+        self._block = settings.block(config, "weight_block_size")
+        activations = settings.word(config, "activation_scheme", "dynamic")
+        if activations not in ("static", "dynamic"):
+            raise settings.wrong("activation_scheme", activations, "static or dynamic")
+        self._static = activations == "static"
+        self._plain = settings.names(config, "modules_to_not_convert", "ignored_layers")
         self._number_format = source.number_format
 
     def weight(self, path: str, role: Role) -> formats.Format:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from octavo.checkpoint.gguf import TYPES
+from octavo.errors import CheckpointError
 from octavo.ops import gguf_blocks
 from octavo.ops.weights import Blocks, Layout, Tensors
 from octavo.quant import format as formats
@@ -23,7 +24,7 @@ class Format:
     @property
     def fields(self) -> tuple[Field, ...]:
         elements, size_bytes = gguf_blocks.SIZES[self.number_format]
-        return (Field("weight", (ROWS, Axis("columns", elements, size_bytes)), torch.uint8, self.number_format),)
+        return (Field("weight", (ROWS, Axis("columns", elements, size_bytes)), torch.uint8, self.number_format, must_be="blocks"),)
 
     @property
     def can_join(self) -> bool:
@@ -42,6 +43,9 @@ class Scheme(formats.Scheme):
 
     def weight(self, path: str, role: Role) -> formats.Format:
         number_format = self._number_format(f"{path}.weight")
+        if number_format in _BLOCKS and number_format not in gguf_blocks.FORMATS:
+            known = ", ".join(gguf_blocks.FORMATS)
+            raise CheckpointError(f"{path}.weight is in {number_format}, which is not read here", f"octavo reads {known} of GGUF")
         if number_format in _BLOCKS and role != "router":
             return Format(number_format)
         return unquantized.Format(self.dtype)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.errors import ConfigError
-from octavo.quant import eight_bit, small_floats
+from octavo.quant import eight_bit, settings, small_floats
 from octavo.quant import format as formats
 from octavo.quant.format import Role, Source
 from octavo.quant.scales import stored_scale
@@ -24,15 +24,10 @@ _READ = (
 class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        nested = source.config.get("quantization")
-        self._config: Mapping[str, Any] = nested if isinstance(nested, Mapping) else source.config
-        if not self._config:
-            raise ConfigError(
-                "--quantization modelopt needs a checkpoint in modelopt", "to quantize while loading use --quantization nvfp4"
-            )
+        self._config: Mapping[str, Any] = settings.table(source.config, "quantization") or source.config
         self._source = source
-        self._plain = [*(self._config.get("exclude_modules") or ()), *(self._config.get("ignore") or ())]
-        self._layers: Mapping[str, Any] = self._config.get("quantized_layers") or {}
+        self._plain = settings.names(self._config, "exclude_modules", "ignore")
+        self._layers = settings.tables(self._config, "quantized_layers")
         formats.refuse_cache(self._config)
 
     def weight(self, path: str, role: Role) -> formats.Format:

@@ -4,9 +4,8 @@ On disk a layer's experts lie in one tensor each of blocks and scales, [experts,
 names say which run of it is which expert's projection, under `experts.5.gate_proj.blocks` and `.scales`.
 """
 
-from octavo.errors import ConfigError
 from octavo.quant import format as formats
-from octavo.quant import small_floats
+from octavo.quant import settings, small_floats
 from octavo.quant.format import Role, Source
 from octavo.quant.schemes import unquantized
 from octavo.quant.targets import named
@@ -15,9 +14,7 @@ from octavo.quant.targets import named
 class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        if not source.config:
-            raise ConfigError("--quantization mxfp4 needs a checkpoint in mxfp4", "to quantize while loading use --quantization nvfp4")
-        self._plain = list(source.config.get("modules_to_not_convert") or ())
+        self._plain = settings.names(source.config, "modules_to_not_convert")
         self._source = source
 
     def weight(self, path: str, role: Role) -> formats.Format:

@@ -1,6 +1,6 @@
 """mxfp8: E4M3 in groups of 32 columns that share a power of two; read from a checkpoint, or made while a plain one is loaded."""
 
-from octavo.quant import eight_bit, online, small_floats
+from octavo.quant import eight_bit, online, settings, small_floats
 from octavo.quant import format as formats
 from octavo.quant.format import Role, Source
 from octavo.quant.targets import named
@@ -13,7 +13,7 @@ class Scheme(online.Scheme):
         super().__init__(source)
         self._source = source
         self._stored = source.config.get("quant_method") == "mxfp8"
-        self._plain += list(source.config.get("modules_to_not_convert") or ())
+        self._plain += settings.names(source.config, "modules_to_not_convert")
 
     def weight(self, path: str, role: Role) -> formats.Format:
         name = next((name for name in ("weight_scale_inv", "weight_scale") if self._source.number_format(f"{path}.{name}")), None)

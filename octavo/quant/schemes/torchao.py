@@ -13,7 +13,7 @@ from octavo.ops.weights import SCALES, Coded, Layout, Tensors
 from octavo.quant import eight_bit
 from octavo.quant import format as formats
 from octavo.quant.format import ROWS, Axis, Field, Filled, Role, Source
-from octavo.quant.scales import check_scales, stored_scale
+from octavo.quant.scales import stored_scale
 from octavo.quant.schemes import unquantized
 
 _READ = "octavo reads torchao's Int8Tensor, IntxUnpackedToInt8Tensor, Float8Tensor and Int4Tensor from safetensors files"
@@ -33,7 +33,8 @@ class Int4:
     def fields(self) -> tuple[Field, ...]:
         groups, dtype = Axis("columns", self.group), SCALES[self.scale]
         data = Field(_DATA, (ROWS, Axis("columns", 2)), torch.int8 if self.data_format == "I8" else torch.uint8, self.data_format)
-        return data, Field(_SCALE, (groups, ROWS), dtype), Field(_ZERO, (groups, ROWS), dtype), *self.extras
+        scale, zero = (Field(name, (groups, ROWS), dtype, must_be="finite") for name in (_SCALE, _ZERO))
+        return data, scale, zero, *self.extras
 
     @property
     def can_join(self) -> bool:
@@ -41,8 +42,6 @@ class Int4:
 
     def finish(self, filled: Filled) -> tuple[Layout, Tensors]:
         scales, zeros = (filled.tensors[name].t().contiguous() for name in (_SCALE, _ZERO))
-        check_scales(filled.path, scales)
-        check_scales(filled.path, zeros)
         # -8 to 7 as 0 to 15, less 8
         codes = filled.tensors[_DATA].view(torch.uint8) ^ 0x88
         return Coded(code="int4_offset", group=self.group, scale=self.scale, has_minimums=True), (codes, scales, zeros)
@@ -51,11 +50,6 @@ class Int4:
 class Scheme(formats.Scheme):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        if source.config.get("quant_method") != "torchao":
-            raise ConfigError(
-                "--quantization torchao needs a checkpoint in torchao",
-                "to quantize while loading use --quantization int4 or int8_per_channel_weight_only",
-            )
         self._source = source
 
     def weight(self, path: str, role: Role) -> formats.Format:

@@ -8,6 +8,7 @@ from octavo.config import lengths, machine, resolve
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.machine import MachineFacts
 from octavo.config.options import Options, check
+from octavo.config.quantization import decide_quantization
 from octavo.errors import ConfigError, UnsupportedModelError
 from tests.configs import make_model_config
 
@@ -121,9 +122,9 @@ def test_default_utilization_is_half_or_most_of_what_is_free(available: int, uti
 
 def test_quantization_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="--quantization asks for 'int3'"):
-        resolve.decide_quantization(Options(quantization="int3"), {})
+        decide_quantization(Options(quantization="int3"), {}, [])
     with pytest.raises(ConfigError, match="quantization_config asks for 'quark'"):
-        resolve.decide_quantization(Options(), {"quantization_config": {"quant_method": "quark"}})
+        decide_quantization(Options(), {"quantization_config": {"quant_method": "quark"}}, [])
 
 
 @pytest.mark.parametrize(
@@ -135,15 +136,18 @@ def test_quantization_is_refused_by_name() -> None:
         ("gpt_oss_mxfp4", "mxfp4", "gpt_oss", "mxfp4"),
         (None, "fp8", "deepseek_v4", "deepseek_v4_fp8"),
         (None, "fp8", "deepseek_v3", "fp8"),
+        ("fp8", "fp8", "deepseek_v4", "deepseek_v4_fp8"),
+        ("deepseek_v4_fp8", "fp8", "deepseek_v4", "deepseek_v4_fp8"),
         ("nvfp4", None, "llama", "nvfp4"),
+        ("mxfp8", "mxfp8", "llama", "mxfp8"),
     ],
 )
 def test_quantization_is_what_the_checkpoint_says_by_the_names_that_users_type(
     typed: str | None, stored: str | None, model_type: str, scheme: str
 ) -> None:
     config = {"model_type": model_type} | ({"quantization_config": {"quant_method": stored}} if stored else {})
-    assert resolve.decide_quantization(Options(quantization=typed), config) == scheme
-    assert resolve.decide_quantization(Options(), {}) is None
+    assert decide_quantization(Options(quantization=typed), config, []) == scheme
+    assert decide_quantization(Options(), {}, []) is None
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("balanced", (128, 2048)), ("interactivity", (128, 2048)), ("throughput", (256, 4096))])
