@@ -42,6 +42,11 @@ def parser() -> Parser:
 
 
 def run(argv: list[str]) -> int:
+    return int(plugins.load("planning", "command").run(*read(argv)))
+
+
+def read(argv: list[str]) -> tuple[Options, PlanOptions, dict[str, Any], list[str]]:
+    """Words as typed: the engine's options, the plan's own, the sizes of the layout by their names in Topology, and what is left out."""
     typed: dict[str, Any] = vars(parser().parse_args(_words(argv)))
     refused: dict[str, Refusal] = typed.pop("refused", {})
     tag = typed.pop("model_tag")
@@ -52,7 +57,7 @@ def run(argv: list[str]) -> int:
     options = Options(**{name: value for name, value in typed.items() if name in names})
     layout = {LAYOUT[name]: refusal.value for name, refusal in refused.items() if name in LAYOUT}
     notes = [f"not in this plan: {refusal.said}" for name, refusal in refused.items() if name not in LAYOUT]
-    return int(plugins.load("planning", "command").run(options, plan_options, layout, notes))
+    return options, plan_options, layout, notes
 
 
 def _words(argv: list[str]) -> list[str]:

@@ -105,4 +105,5 @@ def _on(config: Config, hardware: Hardware) -> Config:
         raise ConfigError("float32 on a GPU is not planned", "use --dtype bfloat16 or float16")
     device = msgspec.structs.replace(config.device, device="cpu", op_implementations="reference", attention_backend="CPU_ATTN")
     # float16 takes what bfloat16 takes, and the back end that is measured has the latter
-    return msgspec.structs.replace(config, device=device, model=msgspec.structs.replace(config.model, dtype="bfloat16"))
+    cache = msgspec.structs.replace(config.cache, dtype="bfloat16") if config.cache.dtype == "float16" else config.cache
+    return msgspec.structs.replace(config, device=device, cache=cache, model=msgspec.structs.replace(config.model, dtype="bfloat16"))

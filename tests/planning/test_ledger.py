@@ -20,10 +20,10 @@ from octavo.worker.cache import Cache
 from tests.models.driver import NUM_BLOCKS
 from tests.planning.written import FORMATS, MODEL_TYPES, load_rank, written_config
 
-# every type in the formats that differ most in how they are cut, and every format in the types that differ most
+# the formats that differ most in how they are cut, with every type; the others with llama, and the rest with the slow tests
 _EACH_TYPE = ("plain", "fp8 by block", "int4", "compressed-tensors w8a8")
 PAIRS = [(model_type, name) for model_type in MODEL_TYPES for name in FORMATS]
-QUICK = [pair for pair in PAIRS if pair[0] == "llama" or pair[1] in _EACH_TYPE]
+QUICK = [pair for pair in PAIRS if pair[1] in _EACH_TYPE or (pair[0] == "llama" and not pair[1].startswith(("gptq 2", "gptq 3", "gptq 8")))]
 SLOW = [pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS if pair not in QUICK]
 
 
@@ -68,7 +68,8 @@ def test_the_loader_takes_what_is_planned(tmp_path: Path, model_type: str) -> No
     planned = build_ranks(config, Topology())[0]
     built = build(config, create(config.device))
     tensors = list(resident(built.model))
-    assert {tensor.untyped_storage().nbytes() for tensor in tensors} == {planned.weights_bytes}
+    places = sorted((tensor.data_ptr(), aligned(tensor.nbytes)) for tensor in tensors)
+    assert places[-1][0] + places[-1][1] - places[0][0] == planned.weights_bytes
     assert sum(aligned(tensor.nbytes) for tensor in tensors) == planned.weights_bytes == built.weights_bytes
     room = make_room(config, planned, Hardware(this_cpu(), 1).card, Topology())
     states = [LayerState(name, layer.spec()) for name, layer in built.model.attention_layers().items()]
