@@ -80,6 +80,7 @@ def resolve_model(options: Options, reasons: list[str], machine: MachineFacts | 
     if options.hf_config_path is not None:
         stored = read_other_config(options, reasons)
     hf_config = override(stored, options.hf_overrides)
+    model_type = decide_model_type(hf_config)
     if (listed := catalog.find(options.model)) is not None and not Path(options.model).exists():
         own_generation = listed.generation | own_generation
     generation = _generation_config(options, own_generation)
@@ -99,7 +100,7 @@ def resolve_model(options: Options, reasons: list[str], machine: MachineFacts | 
         path=str(found.path),
         revision=options.revision,
         tokenizer_path=str(tokenizer_path),
-        model_type=decide_model_type(hf_config),
+        model_type=model_type,
         hf_config=hf_config,
         generation_config=generation,
         default_sampling=defaults,

@@ -10,7 +10,7 @@ import msgspec
 from octavo import plugins
 
 
-class Family(msgspec.Struct, frozen=True):
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """told: what it is called in messages."""
 
     told: str

@@ -1,7 +1,5 @@
 """Plan: a model on hardware, laid out by a topology: what it takes, whether it fits, and for how many users."""
 
-from typing import Literal
-
 import msgspec
 
 from octavo.config.config import Config
@@ -10,7 +8,7 @@ from octavo.config.resolve import Usage, resolve
 from octavo.errors import ConfigError
 from octavo.planning.hardware import Hardware
 from octavo.planning.memory import Room, make_room
-from octavo.planning.ranks import Rank, build_ranks, count_parameters
+from octavo.planning.ranks import Rank, build_ranks, describe
 from octavo.planning.sources import find
 from octavo.planning.topology import Topology
 
@@ -65,11 +63,10 @@ def make(options: Options, hardware: Hardware, topology: Topology, usage: Usage 
     """Raises ConfigError, ModelNotFoundError or UnsupportedModelError for what cannot be planned at all; what only lacks memory is a plan
     that does not fit.
     """
-    config = _on(resolve(options, usage, hardware.facts(), find(options)), hardware)
-    parameters = count_parameters(config)
-    whole = build_ranks(config, Topology())[0]
-    said = topology.check(whole.layers[1], whole.kv_heads)
-    ranks = [whole] if topology.ranks == 1 else build_ranks(config, topology)
+    config = configure(options, hardware, usage)
+    whole = describe(config)
+    said = topology.check(whole.layers, whole.kv_heads)
+    ranks = build_ranks(config, topology)
     rooms = [make_room(config, rank, hardware.card, topology) for rank in ranks]
     reasons = []
     if topology.ranks > hardware.count:
@@ -85,7 +82,7 @@ def make(options: Options, hardware: Hardware, topology: Topology, usage: Usage 
         config=config,
         hardware=hardware,
         topology=topology,
-        parameters=parameters,
+        parameters=whole.parameters,
         ranks=ranks,
         rooms=rooms,
         kv_heads=whole.kv_heads,
@@ -94,7 +91,9 @@ def make(options: Options, hardware: Hardware, topology: Topology, usage: Usage 
     )
 
 
-Role = Literal["gpu", "cpu"]
+def configure(options: Options, hardware: Hardware, usage: Usage = "server") -> Config:
+    """What octavo would run with on that hardware. Raises as make() does."""
+    return _on(resolve(options, usage, hardware.facts(), find(options)), hardware)
 
 
 def _on(config: Config, hardware: Hardware) -> Config:

@@ -46,11 +46,21 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     choices: dict[str, str]
 
 
-def count_parameters(config: Config) -> int:
-    """Numbers that the model is made of, in whatever format they are kept; a table that is embedding and head counts once."""
+class Whole(msgspec.Struct, frozen=True):
+    """The model before it is cut. parameters: the numbers that it is made of; a table that is embedding and head counts once."""
+
+    parameters: int
+    layers: int
+    kv_heads: int
+
+
+def describe(config: Config) -> Whole:
+    """In whatever format the numbers are kept."""
     plain = msgspec.structs.replace(config.model, quantization=None, quantization_config={}, hf_config=_plain(config.model.hf_config))
     model = bare(msgspec.structs.replace(config, model=msgspec.structs.replace(plain, load_format="dummy")), Group())
-    return sum(math.prod(each.shape) for each in stored_parameters(model) if not each.path.endswith(("k_scale", "v_scale")))
+    numbers = sum(math.prod(each.shape) for each in stored_parameters(model) if not each.path.endswith(("k_scale", "v_scale")))
+    layers = list(model.attention_layers().values())
+    return Whole(numbers, len(layers), layers[0].num_kv_heads)
 
 
 def build_ranks(config: Config, topology: Topology) -> list[Rank]:

@@ -12,7 +12,7 @@ from octavo.loading.finish import resident_bytes
 from octavo.parallel.cut import Group
 from octavo.planning.hardware import parse
 from octavo.planning.memory import make_room
-from octavo.planning.ranks import build_ranks, count_parameters
+from octavo.planning.ranks import build_ranks, describe
 from octavo.planning.topology import Topology
 from tests.planning.test_ledger import check_weights
 from tests.planning.written import FORMATS, load_rank, written_config
@@ -113,9 +113,9 @@ def test_caches_of_every_format(tmp_path: Path, model_type: str, cache_dtype: st
 
 def test_parameters_are_those_of_the_plain_model(tmp_path: Path) -> None:
     """Whatever format the checkpoint has, and a tied table once."""
-    plain = count_parameters(written_config(tmp_path / "plain", "llama", FORMATS["plain"]))
-    assert plain == count_parameters(written_config(tmp_path / "awq", "llama", FORMATS["awq"]))
-    tied = count_parameters(written_config(tmp_path / "tied", "llama", FORMATS["plain"], tie_word_embeddings=True))
+    plain = describe(written_config(tmp_path / "plain", "llama", FORMATS["plain"])).parameters
+    assert plain == describe(written_config(tmp_path / "awq", "llama", FORMATS["awq"])).parameters
+    tied = describe(written_config(tmp_path / "tied", "llama", FORMATS["plain"], tie_word_embeddings=True)).parameters
     assert plain - tied == 256 * 128
 
 
