@@ -156,7 +156,8 @@ def figures_page() -> str:
         "refuted with the reason, waiting for an architecture that octavo does not build yet, or not computable. Speeds are those of the",
         "roofline, with the shares that are assumed of a card nobody measured.",
         "",
-        ", ".join(f"{sum(each.verdict == verdict for each in every)} are {verdict}" for verdict in dict.fromkeys(e.verdict for e in every)) + ".",
+        ", ".join(f"{sum(each.verdict == verdict for each in every)} are {verdict}" for verdict in dict.fromkeys(e.verdict for e in every))
+        + ".",
         "",
         "| document | says | verdict | computed | with |",
         "|---|---|---|---|---|",
@@ -182,8 +183,8 @@ def _recipes() -> list[str]:
     ratios = sorted(each.ratio or 0.0 for each in known)
     near = sum(abs(ratio - 1) <= recipes.NEAR for ratio in ratios)
     lines = [
-        f"Of {len(judged)} variants in {len(recipes.every())} published recipes {len(known)} are of architectures that octavo builds. Stated",
-        f"to computed (weights x {recipes.MARGIN:g}) is {ratios[0]:.2f} at least, {ratios[len(ratios) // 2]:.2f} in the middle and "
+        f"Of {len(judged)} variants in {len(recipes.every())} published recipes {len(known)} are of architectures that octavo builds.",
+        f"Stated to computed (weights x {recipes.MARGIN:g}) is {ratios[0]:.2f} at least, {ratios[len(ratios) // 2]:.2f} in the middle and "
         f"{ratios[-1]:.2f} at most; {near} are within 10 %, and each other one has its reason.",
         "",
         "| checkpoint | precision | stated GB | computed GB | stated to computed | why |",

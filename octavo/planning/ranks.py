@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
+import torch
 
 from octavo.config.config import Config
 from octavo.kvcache.specs import LayerState
@@ -65,9 +67,10 @@ def describe(config: Config) -> Whole:
 
 def build_ranks(config: Config, topology: Topology) -> list[Rank]:
     """Of each pipeline stage the rank that holds most: the first. Raises ConfigError for a model that cannot be cut so."""
-    built = build_meta(config, "cpu", topology.group())
-    model = built.model
-    arena = measure_arena(model, config, _pipeline(config))
+    with _threads(config.device.threads):
+        built = build_meta(config, "cpu", topology.group())
+        model = built.model
+        arena = measure_arena(model, config, _pipeline(config))
     sizes = {path: (_part(path), size) for path, size in _sizes(model)}
     layers = list(model.attention_layers().items())
     tied = model.config.tie_word_embeddings
@@ -95,6 +98,17 @@ def build_ranks(config: Config, topology: Topology) -> list[Rank]:
             )
         )
     return ranks
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """As many as the worker computes with: back ends take scratch for each."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _plain(hf_config: dict[str, object]) -> dict[str, object]:

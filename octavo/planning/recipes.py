@@ -113,7 +113,9 @@ def _is_rule(parameters: float | None, judged: Judged) -> bool:
 
 def _counts(recipe: Recipe, judged: Judged, bytes_each: float) -> bool:
     """Whether it is the rule for a format that is counted so, with the real number of parameters or the one in the name."""
-    return BYTES.get(judged.variant.precision) == bytes_each and (_is_rule(recipe.parameters, judged) or _is_rule(judged.parameters, judged))
+    return BYTES.get(judged.variant.precision) == bytes_each and (
+        _is_rule(recipe.parameters, judged) or _is_rule(judged.parameters, judged)
+    )
 
 
 Applies = Callable[[Recipe, Judged], bool]

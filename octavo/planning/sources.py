@@ -51,7 +51,7 @@ class Published(NamedTuple):
 def known() -> dict[str, Published]:
     """The published configurations that come with octavo, under every name of theirs."""
     names: dict[str, list[str]] = _read("names.json")
-    result = {}
+    result: dict[str, Published] = {}
     for what, all_names in names.items():
         folder, _, number_format = what.partition(" ")
         result |= {key(name): Published(_KNOWN / folder, number_format or None) for name in all_names}

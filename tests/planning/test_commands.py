@@ -1,5 +1,6 @@
 """Every serve command that handbooks print plans, or is refused with its reason; the options of a layout reach the plan."""
 
+import itertools
 import json
 import shlex
 import tomllib
@@ -32,9 +33,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("entry", HANDBOOK, ids=lambda entry: entry["command"][:40])
-def test_commands_of_the_handbooks(
-    entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_of_the_handbooks(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name, value in entry.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     words = shlex.split(entry["command"])
@@ -48,7 +47,7 @@ def test_commands_of_the_handbooks(
     elif model.endswith(PLANNED):
         found = planned(["--hardware", "h100x8", *words], capsys)
         assert found["fits"] is True
-        wanted = {name.replace("-", "_"): value for name, value in zip(words, words[1:], strict=False)}
+        wanted = {name.replace("-", "_"): value for name, value in itertools.pairwise(words)}
         assert found["topology"]["tensor_parallel_size"] == int(wanted.get("__tensor_parallel_size", 1))
         # what is neither of the engine nor of the layout is named
         left = {name.replace("-", "_") for name in entry["refused"]} - command.LAYOUT.keys()
@@ -102,11 +101,11 @@ def test_layouts_that_cannot_be(words: str, fact: str) -> None:
 
 
 def test_more_devices_than_there_are_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    found = planned("Llama-3.1-8B --hardware h100x4 -tp 2 -dp 4 --max-model-len 4096".split(), capsys)
+    found = planned(["Llama-3.1-8B", "--hardware", "h100x4", "-tp", "2", "-dp", "4", "--max-model-len", "4096"], capsys)
     assert (found["fits"], found["reasons"]) == (False, ["the layout needs 8 devices, and there are 4"])
 
 
 def test_a_checkpoint_in_float16_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
     """Its cache is in float16 too, which takes what bfloat16 takes."""
-    found = planned("Llama-2-7b-hf --hardware l40s".split(), capsys)
+    found = planned(["Llama-2-7b-hf", "--hardware", "l40s"], capsys)
     assert (found["fits"], found["cache_bytes_per_token"]) == (True, 2 * 32 * 32 * 128 * 2)

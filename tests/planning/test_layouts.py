@@ -1,4 +1,4 @@
-"""How ranks share a model: experts, layers, vocabulary and kv heads add up to the whole, and what cannot be cut is refused with a remedy."""
+"""How ranks share a model: experts, layers, vocabulary and kv heads add up to the whole; what cannot be cut is refused with a remedy."""
 
 import math
 from pathlib import Path

@@ -57,7 +57,10 @@ FORMATS = {
     "modelopt nvfp4": NumberFormat("modelopt", test_layouts.nvfp4, {"quant_method": "modelopt", "quant_algo": "NVFP4"}),
     "modelopt fp8": NumberFormat("modelopt", test_layouts.fp8, {"quant_method": "modelopt", "quant_algo": "FP8"}),
     "bitsandbytes nf4": NumberFormat(
-        "bitsandbytes", test_layouts.nested_nf4, {"quant_method": "bitsandbytes", "load_in_4bit": True}, {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+        "bitsandbytes",
+        test_layouts.nested_nf4,
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64},
     ),
 }
 
