@@ -12,8 +12,10 @@ from octavo.kvcache.specs import LayerState
 from octavo.layers.decoder import CausalLM
 from octavo.layers.moe import MoE
 from octavo.layers.stored import stored_parameters
+from octavo.layers.weight import Weight
 from octavo.loading.build import bare, build_meta, pieces
 from octavo.loading.finish import aligned
+from octavo.ops.weights import Coded
 from octavo.parallel.cut import Group
 from octavo.planning.topology import Topology
 from octavo.sampling.pipeline import Pipeline
@@ -28,6 +30,7 @@ _PARTS = (
     ("embed_tokens", "embedding"),
     ("lm_head", "head"),
     ("norm", "norms"),
+    ("self_attn.attention", "scales"),  # of the cache's keys and values
     ("self_attn", "attention"),
     ("mlp", "dense"),
 )
@@ -71,7 +74,7 @@ def build_ranks(config: Config, topology: Topology) -> list[Rank]:
         built = build_meta(config, "cpu", topology.group())
         model = built.model
         arena = measure_arena(model, config, _pipeline(config))
-    sizes = {path: (_part(path), size) for path, size in _sizes(model)}
+    sizes = {path: (part, size) for path, part, size in _sizes(model)}
     layers = list(model.attention_layers().items())
     tied = model.config.tie_word_embeddings
     ranks = []
@@ -115,15 +118,22 @@ def _plain(hf_config: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in hf_config.items() if key != "quantization_config"}
 
 
-def _sizes(model: CausalLM) -> Iterator[tuple[str, int]]:
-    """Every tensor that stays, once, under the path of its module."""
+def _sizes(model: CausalLM) -> Iterator[tuple[str, str, int]]:
+    """Every tensor that stays, once: the path of its module, the part of the model that it is, and its size."""
     seen: set[int] = set()
+    scales = {id(tensor) for module in model.modules() if isinstance(module, Weight) for tensor in _beside_codes(module)}
     for top, piece in pieces(model):
         for path, module in piece.named_modules(prefix=top):
             for number, tensor in enumerate((*module.parameters(recurse=False), *module.buffers(recurse=False))):
                 if id(tensor) not in seen:
                     seen.add(id(tensor))
-                    yield f"{path}#{number}", aligned(tensor.numel() * tensor.dtype.itemsize)
+                    part = "scales" if id(tensor) in scales else _part(path)
+                    yield f"{path}#{number}", part, aligned(tensor.numel() * tensor.dtype.itemsize)
+
+
+def _beside_codes(weight: Weight) -> list[torch.Tensor]:
+    """What a coded weight has beside its codes: scales, zeros, the order of its columns."""
+    return list(weight.tensors)[1:] if isinstance(weight.layout, Coded) else []
 
 
 def _part(path: str) -> str:

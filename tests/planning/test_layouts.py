@@ -119,6 +119,27 @@ def test_parameters_are_those_of_the_plain_model(tmp_path: Path) -> None:
     assert plain - tied == 256 * 128
 
 
+@pytest.mark.parametrize("model_type", ["llama", "qwen3", "gemma3_text", "mixtral"])
+def test_each_weight_is_in_its_part(tmp_path: Path, model_type: str) -> None:
+    """As counted by hand from the shapes of the plain model, 2 bytes a number; a coded one has its scales apart."""
+    config = written_config(tmp_path / "plain", model_type, FORMATS["plain"])
+    parts = build_ranks(config, WHOLE)[0].parts
+    heads, hidden, channels, layers = 4 * 32, 128, 256, 2
+    assert parts["attention"] == layers * 4 * heads * hidden * 2
+    assert parts["embedding"] == 256 * hidden * 2
+    if model_type == "mixtral":
+        assert parts["routed experts"] == layers * 5 * 3 * hidden * channels * 2
+        assert parts["routers"] == layers * 5 * hidden * 2
+    else:
+        assert parts["dense"] == layers * 3 * hidden * channels * 2
+    assert parts["norms"] >= (2 * layers + 1) * hidden * 2
+    assert set(parts) <= {"attention", "embedding", "head", "dense", "routed experts", "routers", "norms", "tables", "scales"}
+    assert parts["scales"] == layers * 64
+    blocks = build_ranks(written_config(tmp_path / "blocks", model_type, FORMATS["fp8 by block"]), WHOLE)[0].parts
+    assert blocks["attention"] == parts["attention"] // 2
+    assert blocks["scales"] >= 4 * (blocks["attention"] + blocks.get("dense", 0) + blocks.get("routed experts", 0)) / 32**2
+
+
 def test_heads_that_ranks_cannot_share(tmp_path: Path) -> None:
     config = written_config(tmp_path, "llama", FORMATS["plain"])
     with pytest.raises(ConfigError, match=r"tensor parallel size 3 does not divide 4 attention heads[\s\S]*use 1, 2 or 4"):
