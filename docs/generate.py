@@ -13,7 +13,7 @@ import msgspec
 from octavo import environment, plugins
 from octavo.bench.options import DatasetOptions, LatencyOptions, QualityOptions, ServeOptions, StartupOptions, ThroughputOptions
 from octavo.config import awaited, variables
-from octavo.config.options import BatchOptions, Options, ServerOptions, typed_fields
+from octavo.config.options import BatchOptions, Options, PlanOptions, ServerOptions, typed_fields
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
 from octavo.protocol.sampling_params import SamplingParams
 from octavo.server import errors, tokenize
@@ -31,7 +31,7 @@ def options_page() -> str:
         "octavo, which logs the reason. Switches also have `--no-…`; `--enable-…` and `--disable-…` mirror each other. Sizes take units:",
         "1k is 1,000, 1K is 1,024. [Configuration](../configuration.md) tells the rest.",
     ]
-    for title, cls in (("Engine", Options), ("Server", ServerOptions), ("run-batch", BatchOptions)):
+    for title, cls in (("Engine", Options), ("Server", ServerOptions), ("run-batch", BatchOptions), ("plan", PlanOptions)):
         lines += ["", f"## {title}", "", "| flag | default | what it does |", "|---|---|---|"]
         for f in typed_fields(cls):
             default = "" if f.default is None else "{}" if not isinstance(f.default, (str, int, float, bool)) else f"`{f.default}`"
@@ -151,6 +151,12 @@ def parsers_page() -> str:
     return parsers_page()
 
 
+def figures_page() -> str:
+    from docs.figures import figures_page  # makes plans, which the other pages need not wait for
+
+    return figures_page()
+
+
 def api_page() -> str:
     lines = [
         "# Fields of the HTTP API",
@@ -255,6 +261,7 @@ PAGES = {
     "bench.md": bench_page,
     "formats.md": formats_page,
     "parsers.md": parsers_page,
+    "figures.md": figures_page,
     "quality.md": quality_page,
 }
 

@@ -74,7 +74,7 @@ def resolve_config(model: str, *, download_dir: str | Path | None = None, token:
     if local.name == "config.json" and local.is_file():
         return Source("folder", local.parent, model)
     if _is_path(model) or local.exists() or _HUB_ID.fullmatch(model) is None:
-        raise ModelNotFoundError(f"--hf-config-path: {model} is no folder with a config.json, and no hub id")
+        raise ModelNotFoundError(f"{model} is no folder with a config.json, and no hub id")
     return Source("folder", hub.fetch_config(model, download_dir=download_dir, token=token, offline=environment.is_offline()), model)
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import Field
-from typing import Any
+from typing import Any, NamedTuple
 
 from octavo.cli.words import dashed
 from octavo.config import awaited
@@ -13,10 +13,17 @@ from octavo.config.numbers import parse_count
 from octavo.config.options import misfit
 from octavo.errors import ConfigError
 
-# in a namespace while it is filled: option -> why; the options that the file has set
+# in a namespace while it is filled: option -> Refusal; the options that the file has set
 REFUSED, FROM_FILE = "_refused", "_from_file"
 EVERY = "Every command"  # the group of what each command has
 END_OF_FILE = "--\0"  # after the words of a --config file; nobody can type it
+
+
+class Refusal(NamedTuple):
+    """An option that octavo refuses, as it was typed."""
+
+    said: str  # flag, value and reason
+    value: Any
 
 
 class OptionAction(argparse.Action):
@@ -43,7 +50,7 @@ class OptionAction(argparse.Action):
         if (why := awaited.refusal(self.dest, value)) is not None:
             shown = "" if self.nargs == 0 else f" {value if isinstance(value, str) else json.dumps(value)}"
             flag = spelled if self.nargs == 0 and spelled else self.option_strings[-1]
-            namespace.__dict__.setdefault(REFUSED, {})[self.dest] = f"{flag}{shown}: {why}"
+            namespace.__dict__.setdefault(REFUSED, {})[self.dest] = Refusal(f"{flag}{shown}: {why}", value)
         elif self.line is None:
             setattr(namespace, self.dest, value)
         elif (fact := awaited.fact(self.dest, value)) is not None:

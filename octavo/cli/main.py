@@ -9,6 +9,7 @@ from octavo.errors import OctavoError
 # command -> what it does; its file is octavo/cli/<command>.py, `-` as `_`
 COMMANDS = {
     "serve": "start the HTTP server for a model",
+    "plan": "compute what a model takes on given hardware",
     "bench": "measure a server or an engine",
     "chat": "talk to a running server",
     "completion": "print the completion script of a shell",

@@ -45,12 +45,15 @@ class Parser(argparse.ArgumentParser):
             typed = self._parse(below + fold_dotted(words, self._find_json), namespace)
         except ConfigError as error:
             self.error(error.fact, error.hint)
-        refused: dict[str, str] = vars(typed).pop(actions.REFUSED, {})
-        lacking = [f"--{a} needs --{b}".replace("_", "-") for a, b in _NEEDS.items() if a in refused and b not in refused]
-        if refused:
-            self.error("\n".join([*lacking, *refused.values()]), "leave out what is refused")
+        self.refuse(typed, vars(typed).pop(actions.REFUSED, {}))
         vars(typed).pop(actions.FROM_FILE, None)
         return typed
+
+    def refuse(self, typed: argparse.Namespace, refused: dict[str, actions.Refusal]) -> None:
+        """End the program if there is anything that octavo refuses."""
+        lacking = [f"--{a} needs --{b}".replace("_", "-") for a, b in _NEEDS.items() if a in refused and b not in refused]
+        if refused:
+            self.error("\n".join([*lacking, *(each.said for each in refused.values())]), "leave out what is refused")
 
     def _parse(self, words: list[str], namespace: Any) -> argparse.Namespace:
         parsed: argparse.Namespace

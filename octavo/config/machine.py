@@ -14,7 +14,8 @@ class MachineFacts(msgspec.Struct, frozen=True):
     cores: int  # that this process may use
     total_bytes: int  # of memory
     available_bytes: int
-    device: str = "cpu"
+    device: str = "cpu"  # for others, total_bytes and available_bytes are the memory of one
+    is_a100: bool = False  # defaults are smaller there
 
 
 def look() -> MachineFacts:

@@ -310,6 +310,24 @@ class ServerOptions:
 
 
 @dataclass(kw_only=True)
+class PlanOptions:
+    """Options of `octavo plan` beside those of serve."""
+
+    hardware: str = option("cpu", "devices to plan for, as h200x8; cpu = this machine", "Plan")
+    workload: str | None = option(None, "what clients send, as in=8000,out=1000,rate=10,prefix=0.5", "Plan")
+    json: bool = option(False, "print the plan as JSON", "Plan", kind="switch")
+    explain: bool = option(False, "print each formula with its numbers", "Plan", kind="switch")
+    scenario: str | None = option(
+        None,
+        "settings for a kind of use, with the reason for each",
+        "Plan",
+        choices=("chat-latency", "batch-throughput", "long-context", "agent", "mixed"),
+    )
+    recipes: bool = option(False, "the model's published variants, stated minimum beside the computed one", "Plan", kind="switch")
+    calibrate: bool = option(False, "measure this machine, for predictions of octavo's speed here", "Plan", kind="switch")
+
+
+@dataclass(kw_only=True)
 class BatchOptions:
     """Options of `octavo run-batch` beside the engine's."""
 

@@ -27,11 +27,13 @@ Usage = Literal["llm", "server"]
 CPU_UTILIZATION = 0.5
 GPU_UTILIZATION = 0.92
 CPU_BLOCK_SIZE = 32
+GPU_BLOCK_SIZE = 16
 
 
-def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None = None) -> Config:
+def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None = None, found: Source | None = None) -> Config:
     """The whole configuration. Finds the model (fetching it if need be) and reads its headers; loads nothing.
 
+    machine: None: this one. found: the model's files, where they have been looked for already; there may be a config.json alone.
     Raises ConfigError, ModelNotFoundError or UnsupportedModelError.
     """
     check(options)
@@ -42,11 +44,11 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
     parallel = decide_parallel(options, reasons)
     log_level, log = decide_log(options)
     observability = decide_observability(options, reasons)
-    model = resolve_model(options, reasons)
+    model = resolve_model(options, reasons, machine, found)
     return Config(
         model=model,
         cache=decide_cache(options, model, machine, reasons),
-        scheduler=decide_scheduler(options, model, usage, reasons),
+        scheduler=decide_scheduler(options, model, usage, reasons, machine),
         device=device,
         parallel=parallel,
         observability=observability,
@@ -63,9 +65,9 @@ def resolve(options: Options, usage: Usage = "llm", machine: MachineFacts | None
     )
 
 
-def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
+def resolve_model(options: Options, reasons: list[str], machine: MachineFacts | None = None, found: Source | None = None) -> ModelConfig:
     """Find the model's files and decide everything that follows from them."""
-    found = sources.resolve(
+    found = found or sources.resolve(
         options.model,
         revision=options.revision,
         download_dir=options.download_dir,
@@ -82,6 +84,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
     if options.hf_config_path is not None:
         stored = read_other_config(options, reasons)
     hf_config = override(stored, options.hf_overrides)
+    model_type = decide_model_type(hf_config)
     if (listed := catalog.find(options.model)) is not None and not Path(options.model).exists():
         own_generation = listed.generation | own_generation
     generation = _generation_config(options, own_generation)
@@ -92,7 +95,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         _window_cap(options, hf_config), derived_max_model_len(hf_config), environment.allow_long_max_model_len()
     )
     reasons.append(why)
-    dtype = decide_dtype(options, hf_config, reasons)
+    dtype = decide_dtype(options, hf_config, reasons, "cpu" if machine is None else machine.device)
     if options.trust_remote_code:
         reasons.append("trust_remote_code: accepted, and nothing is run; octavo has the mathematics of the models it knows")
     return ModelConfig(
@@ -101,7 +104,7 @@ def resolve_model(options: Options, reasons: list[str]) -> ModelConfig:
         path=str(found.path),
         revision=options.revision,
         tokenizer_path=str(tokenizer_path),
-        model_type=decide_model_type(hf_config),
+        model_type=model_type,
         hf_config=hf_config,
         generation_config=generation,
         default_sampling=defaults,
@@ -202,12 +205,15 @@ def decide_model_type(hf_config: dict[str, Any]) -> str:
     )
 
 
-def decide_dtype(options: Options, hf_config: dict[str, Any], reasons: list[str]) -> str:
+def decide_dtype(options: Options, hf_config: dict[str, Any], reasons: list[str], device: str = "cpu") -> str:
     names = {"half": "float16", "float": "float32"}
     if options.dtype != "auto":
         return names.get(options.dtype, options.dtype)
     stored = str(hf_config.get("dtype") or hf_config.get("torch_dtype") or "bfloat16").removeprefix("torch.")
-    reasons.append(f"dtype = bfloat16: best on a CPU (the checkpoint says {stored})")
+    if device != "cpu" and stored in ("bfloat16", "float16"):
+        reasons.append(f"dtype = {stored}: the checkpoint's")
+        return stored
+    reasons.append(f"dtype = bfloat16: best on a {device.upper()} (the checkpoint says {stored})")
     return "bfloat16"
 
 
@@ -223,7 +229,8 @@ def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -
     cores = decide_cores(machine, reasons)
     if threads is None:
         threads = machine.cores if cores is None else len(cores)
-        reasons.append(f"cpu_threads = {threads}: the cores that this process may use")
+        if machine.device == "cpu":
+            reasons.append(f"cpu_threads = {threads}: the cores that this process may use")
     if not 1 <= threads <= 1024:
         raise ConfigError(f"cpu_threads must be between 1 and 1024, not {threads}")
     return DeviceConfig(
@@ -270,7 +277,7 @@ def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, re
         utilization = default_utilization(machine, reasons)
     if not 0.0 < utilization <= 1.0:
         raise ConfigError(f"gpu_memory_utilization must be in (0, 1], not {utilization}")
-    block_size = options.block_size or CPU_BLOCK_SIZE
+    block_size = options.block_size or (CPU_BLOCK_SIZE if machine.device == "cpu" else GPU_BLOCK_SIZE)
     if options.block_size is not None and options.block_size < 1:
         raise ConfigError(f"block_size must be at least 1, not {options.block_size}")
     kept = cache_formats.decide(options.kv_cache_dtype, model.dtype, stored_settings(model.hf_config), reasons)
@@ -309,8 +316,24 @@ def default_utilization(machine: MachineFacts, reasons: list[str]) -> float:
     return CPU_UTILIZATION
 
 
-def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons: list[str]) -> SchedulerConfig:
-    who = f"the default of {'LLM' if usage == 'llm' else 'serve'} on a CPU"
+def default_steps(usage: Usage, machine: MachineFacts | None) -> tuple[int, int]:
+    """(tokens of a step, rows of a step): larger on larger devices."""
+    if machine is None or machine.device == "cpu":
+        return (4096, 256) if usage == "llm" else (2048, 128)
+    memory = machine.total_bytes / 2**30
+    if memory >= 160:
+        return 16384, 1024
+    if memory >= 70 and not machine.is_a100:
+        return (16384 if usage == "llm" else 8192), 1024
+    return (8192 if usage == "llm" else 2048), 256
+
+
+def decide_scheduler(
+    options: Options, model: ModelConfig, usage: Usage, reasons: list[str], machine: MachineFacts | None = None
+) -> SchedulerConfig:
+    device = "CPU" if machine is None else machine.device.upper()
+    who = f"the default of {'LLM' if usage == 'llm' else 'serve'} on a {device}"
+    default_tokens, default_seqs = default_steps(usage, machine)
     times = 2 if options.performance_mode == "throughput" else 1
     if times == 2:
         who += ", doubled by performance_mode throughput"
@@ -318,12 +341,12 @@ def decide_scheduler(options: Options, model: ModelConfig, usage: Usage, reasons
         reasons.append("performance_mode = interactivity: the same as balanced on a CPU, which has no graphs to choose")
     seqs = options.max_num_seqs
     if seqs is None:
-        seqs = (256 if usage == "llm" else 128) * times
+        seqs = default_seqs * times
         reasons.append(f"max_num_seqs = {seqs}: {who}")
     chunked = options.enable_chunked_prefill is not False
     tokens = options.max_num_batched_tokens
     if tokens is None:
-        tokens = (4096 if usage == "llm" else 2048) * times
+        tokens = default_tokens * times
         if not chunked:
             tokens = max(tokens, model.max_model_len)
         tokens = min(tokens, seqs * model.max_model_len)

@@ -11,6 +11,7 @@ from octavo.config import machine
 from octavo.config.config import DeviceConfig
 from octavo.device import memory
 
+RUNTIME_BYTES = 384 * 2**20  # about 200 MiB were seen with a model's kernels; the same for all, so that a plan knows the cache's size
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -24,6 +25,7 @@ def create(config: DeviceConfig) -> "Cpu":
 class Cpu:
     kind = "cpu"
     label = "CPU"
+    runtime_bytes = RUNTIME_BYTES
 
     def __init__(self, threads: int) -> None:
         # the pool's size is kept per calling thread by OpenMP, so it is set on the one that will compute

@@ -12,6 +12,7 @@ class Device(Protocol):
     label: str  # as logs name it: "CPU"
     description: str  # the hardware, for the log
     threads: int  # of computation on the host
+    runtime_bytes: int  # kept for interpreter, libraries and compiled kernels; a process that takes less leaves the rest unused
 
     def total_bytes(self) -> int:
         """All the memory an instance could use."""

@@ -17,7 +17,7 @@ from octavo.layers.linear import FusedLinear, Linear, Part
 from octavo.layers.norm import RMSNorm
 from octavo.layers.rope import Rope
 from octavo.layers.stored import Layer, Stored
-from octavo.parallel.cut import Group, even
+from octavo.parallel.cut import Group, even, shared
 from octavo.quant.format import Scheme
 
 
@@ -42,7 +42,7 @@ class Attention(Layer):
 
     def shard(self, group: Group) -> None:
         self.num_heads = even(self.num_heads, group, "attention heads")
-        self.num_kv_heads = even(self.num_kv_heads, group, "kv heads")
+        _, self.num_kv_heads = shared(self.num_kv_heads, group, "kv heads")
 
     def keep_in(self, cache_format: CacheFormat) -> None:
         """Choose the number format of this layer's keys and values; before `finish`."""
@@ -123,8 +123,8 @@ class SelfAttention(nn.Module):
             config.hidden_size,
             parts=(
                 Part("q_proj", heads * dim, heads, "attention heads"),
-                Part("k_proj", kv_heads * dim, kv_heads, "kv heads"),
-                Part("v_proj", kv_heads * dim, kv_heads, "kv heads"),
+                Part("k_proj", kv_heads * dim, kv_heads, "kv heads", is_shared=True),
+                Part("v_proj", kv_heads * dim, kv_heads, "kv heads", is_shared=True),
             ),
             bias=bias,
         )

@@ -11,23 +11,32 @@ from octavo.layers.weight import Piece, Weight
 from octavo.ops.embedding import Facts
 from octavo.ops.linear import Facts as LinearFacts
 from octavo.ops.weights import Dense, Layout
+from octavo.parallel.cut import ONE, Cut, Group, run
 from octavo.quant.format import Role, Scheme
 
 
 class Table(Layer):
-    """Numbers [num_tokens, size]: a row for each token of the vocabulary. Every rank holds the whole of it."""
+    """Numbers [num_tokens, size]: a row for each token of the vocabulary. Each rank holds a run of the tokens."""
 
     role: Role
     _table: tuple[Any]  # in a tuple: the module has it as parameters already
 
     def __init__(self, num_tokens: int, size: int) -> None:
         super().__init__()
-        self.num_tokens = num_tokens
+        self.whole_num_tokens = num_tokens
         self.size = size
+        self.shard(ONE)
+
+    def shard(self, group: Group) -> None:
+        self.first_token, self.num_tokens = run(self.whole_num_tokens, group.rank, group.size)
 
     def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
         self.dtype = scheme.dtype
-        self.weight = Weight(scheme.weight(path, self.role), [Piece(path, self.num_tokens, self.size)], device)
+        self.weight = Weight(scheme.weight(path, self.role), [Piece(path, self.whole_num_tokens, self.size, self._cut)], device)
+
+    @property
+    def _cut(self) -> Cut | None:
+        return None if self.num_tokens == self.whole_num_tokens else Cut(0, self.first_token, self.num_tokens)
 
     def stored(self, path: str) -> Iterator[Stored]:
         yield from self.weight.stored()

@@ -22,15 +22,21 @@ _CHUNK = 1024  # tokens taken at once, which bounds the scratch
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of the experts of one layer. names: gate, up and down as the disk calls them. cut: of the intermediate channels, None: all."""
+    """Of the experts of one layer that this rank holds. names: gate, up and down as the disk calls them. cut: of the intermediate channels,
+    None: all.
+    """
 
     path: str
     names: tuple[str, str, str]
-    count: int
+    held: range
     num_chosen: int
     hidden_size: int
     intermediate_size: int
     cut: Cut | None
+
+    @property
+    def count(self) -> int:
+        return len(self.held)
 
     @property
     def local_size(self) -> int:
@@ -47,7 +53,7 @@ class Shape:
 
 def make(scheme: Scheme, shape: Shape, device: torch.device) -> "PlainExperts | CodedExperts":
     """The experts of a layer, with their stored parameters, uninitialized."""
-    formats = [[scheme.weight(piece.path, "expert") for piece in shape.pieces(number)] for number in range(shape.count)]
+    formats = [[scheme.weight(piece.path, "expert") for piece in shape.pieces(number)] for number in shape.held]
     if all(isinstance(format, Plain) for each in formats for format in each):
         return PlainExperts(scheme.dtype, shape, device)
     return CodedExperts(scheme, shape, formats, device)
@@ -65,8 +71,8 @@ class PlainExperts(nn.Module):
 
     def stored(self) -> Iterator[Stored]:
         size = self.shape.local_size
-        for number in range(self.shape.count):
-            targets = (self.gate_up[number, :size], self.gate_up[number, size:], self.down[number])
+        for place, number in enumerate(self.shape.held):
+            targets = (self.gate_up[place, :size], self.gate_up[place, size:], self.down[place])
             for piece, target in zip(self.shape.pieces(number), targets, strict=True):
                 yield Stored(f"{piece.path}.weight", (piece.rows, piece.columns), target, piece.cut)
 
@@ -99,10 +105,10 @@ class CodedExperts(nn.Module):
         super().__init__()
         self.shape = shape
         self._in_order: list[tuple[SideBySide, Product]] = []
-        for number in range(shape.count):
+        for place, number in enumerate(shape.held):
             gate, up, down = shape.pieces(number)
-            inputs = SideBySide(scheme, formats[number][:2], (gate, up), False, device)
-            output = Product(scheme, formats[number][2], (down,), False, device, torch.float32)
+            inputs = SideBySide(scheme, formats[place][:2], (gate, up), False, device)
+            output = Product(scheme, formats[place][2], (down,), False, device, torch.float32)
             self._in_order.append((inputs, output))
         self.each = nn.ModuleList(module for pair in self._in_order for module in pair)
 

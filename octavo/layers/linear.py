@@ -12,18 +12,22 @@ from octavo.layers.stored import Layer, Stored
 from octavo.layers.weight import Piece, Weight, joined
 from octavo.ops.linear import Facts
 from octavo.ops.weights import Dense, Layout, Tensors
-from octavo.parallel.cut import ONE, Cut, Group, cut
+from octavo.parallel.cut import ONE, Cut, Group, even, shared
 from octavo.quant.format import Format, Role, Scheme
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Outputs `name` of a fused layer: `size` of them, which may be cut between `count` things called `what`."""
+    """Outputs `name` of a fused layer: `size` of them, which may be cut between `count` things called `what`.
+
+    is_shared: where there are fewer things than ranks, several ranks hold the same one.
+    """
 
     name: str
     size: int
     count: int
     what: str
+    is_shared: bool = False
 
 
 class FusedLinear(Layer):
@@ -186,8 +190,11 @@ class SideBySide(nn.Module):
 
 def _unit_cut(part: Part, group: Group) -> Cut | None:
     """The cut of a part between whole things, in single outputs."""
-    piece = cut(0, part.count, group, part.what)
-    if piece is None:
+    if group.size == 1:
         return None
     each = part.size // part.count
-    return Cut(0, piece.start * each, piece.length * each)
+    if part.is_shared:
+        first, number = shared(part.count, group, part.what)
+        return Cut(0, first * each, number * each)
+    number = even(part.count, group, part.what)
+    return Cut(0, group.rank * number * each, number * each)

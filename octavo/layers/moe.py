@@ -11,14 +11,15 @@ from octavo.layers.experts import Shape
 from octavo.layers.linear import Linear
 from octavo.layers.stored import Layer, Stored
 from octavo.ops.moe_route import Facts as RouteFacts
-from octavo.parallel.cut import ONE, Group, cut
+from octavo.parallel.cut import ONE, Group, cut, run
 from octavo.quant.format import Scheme
 
 
 class MoE(Layer):
     """num_chosen experts a token, whose probabilities are made to add up to 1. expert_names: gate, up and down as the disk calls them.
 
-    Ranks cut the intermediate channels of every expert between them; the router is whole on each.
+    Ranks cut the intermediate channels of every expert between them, or with expert parallelism share the experts out; the router is whole
+    on each.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class MoE(Layer):
         self.shard(ONE)
 
     def shard(self, group: Group) -> None:
-        self._cut = cut(0, self.whole_intermediate_size, group, "intermediate channels")
+        self._first, self.num_held = run(self.num_experts, group.expert_rank, group.expert_size)
+        self._cut = None if group.expert_size > 1 else cut(0, self.whole_intermediate_size, group, "intermediate channels")
 
     def create(self, scheme: Scheme, device: torch.device, path: str) -> None:
-        shape = Shape(path, self.expert_names, self.num_experts, self.num_chosen, self.hidden_size, self.whole_intermediate_size, self._cut)
+        held = range(self._first, self._first + self.num_held)
+        shape = Shape(path, self.expert_names, held, self.num_chosen, self.hidden_size, self.whole_intermediate_size, self._cut)
         self.experts = experts.make(scheme, shape, device)
 
     def stored(self, path: str) -> Iterator[Stored]:

@@ -69,9 +69,9 @@ def bare(config: Config, group: Group | None = None) -> CausalLM:
     return model
 
 
-def build_meta(config: Config, device_kind: str = "cpu") -> Built:
-    """The finished model on the meta device: sizes are the real ones, nothing is read and nothing computed."""
-    model = bare(config)
+def build_meta(config: Config, device_kind: str = "cpu", group: Group | None = None) -> Built:
+    """The finished model on the meta device: sizes are the real ones, nothing is read and nothing computed. group: None: as configured."""
+    model = bare(config, group)
     choices = _choices(config, device_kind, dry=True)
     finish(model, choices)
     return Built(model, choices.told(), resident_bytes(model))

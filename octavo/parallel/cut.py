@@ -20,10 +20,15 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The ranks that hold one model together, and which of them this is."""
+    """The ranks that hold one model together, and which of them this is.
+
+    expert_size: with expert parallelism, the ranks that share the experts of a mixture out, each expert whole on one of them.
+    """
 
     rank: int = 0
     size: int = 1
+    expert_rank: int = 0
+    expert_size: int = 1
 
 
 ONE = Group()
@@ -43,6 +48,21 @@ def cut(axis: int, extent: int, group: Group, what: str = "positions") -> Cut | 
         return None
     length = even(extent, group, what)
     return Cut(axis, group.rank * length, length)
+
+
+def shared(count: int, group: Group, what: str) -> tuple[int, int]:
+    """(first, number) of the things that this rank holds, where several ranks may hold the same one: fewer kv heads than ranks."""
+    if group.size > count and group.size % count == 0:
+        return group.rank * count // group.size, 1
+    number = even(count, group, what)
+    return group.rank * number, number
+
+
+def run(extent: int, rank: int, size: int) -> tuple[int, int]:
+    """(start, length) of a rank's run of an axis; the last ranks have less, or nothing, where it does not divide evenly."""
+    share = -(-extent // size)
+    start = min(extent, rank * share)
+    return start, min(share, extent - start)
 
 
 def _one_of(words: list[str]) -> str:

@@ -131,8 +131,13 @@ class Ledger:
         return self.available_bytes + self.at_start_bytes
 
     @property
+    def kept_runtime_bytes(self) -> int:
+        """What the budget has for the runtime: the same at every start, so that the cache is, unless it takes more."""
+        return max(self.runtime_bytes, self._device.runtime_bytes)
+
+    @property
     def _fixed_bytes(self) -> int:
-        return self.runtime_bytes + self.weights_bytes + self.arena_bytes
+        return self.kept_runtime_bytes + self.weights_bytes + self.arena_bytes
 
     def check_device(self) -> None:
         """Before anything else: is there as much memory as the instance was told to use? Then tell others of it."""
@@ -154,7 +159,7 @@ class Ledger:
         least_cache_bytes: what the engine needs for the cache to start at all; the remedy reckons with it.
         """
         self.weights_bytes, self.arena_bytes = weights_bytes, arena_bytes
-        parts = f"weights {gib(weights_bytes)}, arena {gib(arena_bytes)}, runtime {gib(self.runtime_bytes)}"
+        parts = f"weights {gib(weights_bytes)}, arena {gib(arena_bytes)}, runtime {gib(self.kept_runtime_bytes)}"
         if self._cache_bytes is None:
             if self._fixed_bytes >= self.budget_bytes:
                 raise MemoryPlanError(
@@ -179,7 +184,8 @@ class Ledger:
             self._reservation.take(self._fixed_bytes + self._cache_bytes)
 
     def _remedy(self, least_cache_bytes: int) -> str:
-        wanted = self._fixed_bytes + LOADING_BYTES + least_cache_bytes
+        grown = max(0, self.runtime_bytes + LOADING_BYTES - self.kept_runtime_bytes)
+        wanted = self._fixed_bytes + grown + least_cache_bytes
         raised = raise_utilization(wanted, self.free_bytes, self.total_bytes)
         return f"{raised}, or lower --max-num-batched-tokens" if self.arena_bytes > self.weights_bytes / 4 else raised
 

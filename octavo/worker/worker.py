@@ -158,7 +158,7 @@ class Worker:
             device_total_bytes=ledger.total_bytes,
             device_available_bytes=ledger.free_bytes,
             budget_bytes=ledger.budget_bytes,
-            runtime_bytes=ledger.runtime_bytes,
+            runtime_bytes=ledger.kept_runtime_bytes,
             weights_bytes=ledger.weights_bytes,
             arena_bytes=ledger.arena_bytes,
             cache_budget_bytes=ledger.cache_budget_bytes,

@@ -20,6 +20,7 @@ MIB = 1024**2
 
 class FakeDevice:
     kind, label, description, threads = "cpu", "CPU", "a device of 16 GiB", 1
+    runtime_bytes = 0
 
     def __init__(self, available: float, used: float = 0.25) -> None:
         self.available, self.used = available, used
