@@ -21,7 +21,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     layers: int
+    is_last: bool  # of the pipeline's stages
     hidden: int
+    vocabulary: int
     dense_products: int  # a token
     dense_bytes: int
     expert_products: int  # of one expert of every layer
@@ -33,17 +35,18 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes: int
     heads: list[tuple[int, int, int]]  # layers alike: (heads x head_dim x layers, bytes of cache a token, window or 0)
 
-    def products(self, tokens: int, rows: int) -> float:
-        """Multiply-adds with weights, for a step of so many tokens of which so many rows sample."""
-        share = self.num_chosen * self.experts / self.num_experts if self.num_experts else 0.0
+    def products(self, tokens: int, rows: int, replicas: int = 1) -> float:
+        """Multiply-adds with weights, for a step of so many tokens of which so many rows sample. replicas: whose tokens meet at the experts."""
+        share = replicas * self.num_chosen * self.experts / self.num_experts if self.num_experts else 0.0
         return tokens * (self.dense_products + share * self.expert_products) + rows * self.head_products
 
-    def weight_bytes(self, tokens: int, rows: int) -> float:
+    def weight_bytes(self, tokens: int, rows: int, replicas: int = 1) -> float:
         """Weights that are read: of experts those that at least one token chooses."""
-        chosen = 0.0
-        if self.num_experts:
-            chosen = self.experts * (1.0 - (1.0 - self.num_chosen / self.num_experts) ** tokens)
-        return self.dense_bytes + chosen * self.expert_bytes + (self.head_bytes if rows else 0)
+        return self.dense_bytes + self.chosen_experts(tokens * replicas) * self.expert_bytes + (self.head_bytes if rows else 0)
+
+    def chosen_experts(self, tokens: int) -> float:
+        """Of this device's experts of a layer, how many at least one of so many tokens chooses, when each chooses evenly and by itself."""
+        return self.experts * (1.0 - (1.0 - self.num_chosen / self.num_experts) ** tokens) if self.num_experts else 0.0
 
     def attention_products(self, tokens: int, context: float) -> float:
         """Multiply-adds of queries with keys and of probabilities with values, when each token sees so many on average."""
@@ -80,6 +83,8 @@ def of(config: Config, rank: Rank, topology: Topology) -> Work:
         alike[key] = alike.get(key, 0) + 1
     return Work(
         layers=len(stage),
+        is_last=rank.layers[1] == len(model.attention_layers()),
+        vocabulary=config.model.sampled_ids,
         hidden=model.config.hidden_size,
         dense_products=dense[0],
         dense_bytes=dense[1],
