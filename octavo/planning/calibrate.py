@@ -1,4 +1,4 @@
-"""Calibrate: what this machine's parts of a step take, measured by running octavo, kept for later plans, and shown beside what it predicts."""
+"""Calibrate: what the parts of a step take on this machine, measured by running octavo, kept, and shown beside what it predicts."""
 
 import datetime
 from collections.abc import Callable

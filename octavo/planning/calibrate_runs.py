@@ -1,6 +1,7 @@
 """Calibration runs: octavo itself runs models made for the purpose, with numbers drawn at random, and the time of its steps is noted."""
 
 import dataclasses
+import itertools
 import json
 import statistics
 import tempfile
@@ -57,7 +58,7 @@ class Bench:
         batches = self._run(rows, prompt, start + steps + 2)
         seconds = [
             after.time_s - before.time_s
-            for before, after in zip(batches, batches[1:], strict=False)
+            for before, after in itertools.pairwise(batches)
             if len(before.outputs) == rows == len(after.outputs) and all(output.token_ids for output in before.outputs)
         ]
         return Ran(work=self.work, tokens=rows, rows=rows, context=prompt + start + steps / 2, seconds=statistics.median(seconds[1:]))
@@ -66,7 +67,7 @@ class Bench:
         """Prompts that fill a step each, one behind the other."""
         prompt = self.config.scheduler.max_num_batched_tokens
         began = [output.time_s for output in self._run(steps, prompt, 1, at_a_time=1) if output.outputs]
-        seconds = [after - before for before, after in zip(began, began[1:], strict=False)]
+        seconds = [after - before for before, after in itertools.pairwise(began)]
         return Ran(work=self.work, tokens=prompt, rows=1, context=prompt / 2, seconds=statistics.median(seconds))
 
     def close(self) -> None:

@@ -5,6 +5,8 @@ the logits, number of the hidden states and product of attention, and for each w
 with it: reading it binds when they are few, multiplying when they are many.
 """
 
+import itertools
+
 import msgspec
 import numpy as np
 
@@ -92,7 +94,7 @@ def _row(ran: Ran) -> list[float]:
 def _ramps(tokens: float) -> np.ndarray:
     """How far into each stretch between two of TOKENS a number lies: 0 before it, 1 behind; the last goes on. The first counts in full."""
     found = [1.0]
-    for low, high in zip(TOKENS, TOKENS[1:], strict=False):
+    for low, high in itertools.pairwise(TOKENS):
         along = (tokens - low) / (high - low)
         found.append(max(0.0, along) if high == TOKENS[-1] else min(1.0, max(0.0, along)))
     return np.array(found)

@@ -26,17 +26,17 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 def of_a_step(work: Work, topology: Topology, hardware: Hardware, tokens: int, rows: int, itemsize: int = 2) -> list[Collective]:
-    """For a step of so many tokens of one replica, of which so many rows sample; activations take `itemsize` bytes a number. n devices, a message of B = tokens x hidden
-    numbers:
+    """For a step of so many tokens of one replica, of which so many rows sample; activations take `itemsize` bytes a number. Of n devices
+    and a message B of tokens x hidden numbers:
 
     - Tensor parallelism adds up hidden states behind attention and behind the feed-forward of each layer: two all-reduces a layer, as in
       Megatron-LM (Shoeybi et al. 2019). Each device sends 2 (n - 1) / n x B, the least that an all-reduce can do (Patarasu and Yuan 2009).
       The time is latency + bytes / bandwidth with one latency a collective: small messages are exchanged directly, each device to every
       other, and not in 2 (n - 1) hops of a ring.
     - Expert parallelism sends each token to the devices of its experts, and their outputs back (GShard, Lepikhin et al. 2020): two
-      all-to-alls a layer in place of the second all-reduce. A device starts with its 1/tensor of a replica's tokens; each goes to num_chosen
-      experts, of which (e - 1) / e are elsewhere among e devices, when choices are even, and is sent once for each. Behind the second
-      all-to-all every tensor-parallel rank gets its replica's other tokens back: an all-gather of (n - 1) / n x B.
+      all-to-alls a layer in place of the second all-reduce. A device starts with its 1/tensor of a replica's tokens; each goes to
+      num_chosen experts, of which (e - 1) / e are elsewhere among e devices, when choices are even, and is sent once for each. Behind the
+      second all-to-all every tensor-parallel rank gets its replica's other tokens back: an all-gather of (n - 1) / n x B.
     - A pipeline hands the hidden states of all tokens on, once between two stages, each rank its share of them, which the ranks of the next
       stage then gather.
     - Prefill context parallelism gathers keys and values of the other ranks' tokens in each layer: each rank sends its 1/p of the step's

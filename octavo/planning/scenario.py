@@ -48,7 +48,8 @@ def apply(name: str, options: Options, layout: dict[str, Any], config: Config) -
     use, settings = _settings(name, config, layout)
     settings = [_unless_typed(setting, options, layout) for setting in settings]
     kept = [setting for setting in settings if setting.why_not is None and setting.field is not None]
-    changed = dataclasses.replace(options, **{each.field: each.value for each in kept if each.field and not each.is_layout})
+    fields: dict[str, Any] = {each.field: each.value for each in kept if each.field and not each.is_layout}
+    changed = dataclasses.replace(options, **fields)
     placed = layout | {each.field: each.value for each in kept if each.field and each.is_layout}
     return Scenario(name=name, use=use, settings=settings), changed, placed
 
@@ -70,9 +71,7 @@ def _settings(name: str, config: Config, layout: dict[str, Any]) -> tuple[str, l
 
     if name == "chat-latency":
         return "few users, short answers, each token soon", [
-            chosen(
-                "max_num_batched_tokens", 2048, "prompts are computed in small pieces, so that no step of those who wait for tokens is long"
-            ),
+            chosen("max_num_batched_tokens", 2048, "prompts are computed in small pieces, so that tokens of others do not wait long"),
             chosen("max_num_seqs", 8, "small steps take the least time a token"),
             Setting(
                 flag="--speculative-config",

@@ -146,11 +146,10 @@ class Roofline:
         """How many requests of that length run at a time on a replica: as many as its cache has room for, and the scheduler takes."""
         plan, topology = self.plan, self.plan.topology
         chunk, length = plan.config.scheduler.max_num_batched_tokens, -(-math.ceil(context) // topology.decode_context)
-        room = min(
-            (room.num_blocks - 1)
-            / blocks_for(plan_cache(rank.states, plan.config.cache.block_size, 0, num_blocks_override=2), length, chunk)
-            for room, rank in zip(plan.rooms, plan.ranks, strict=True)
-        )
+        room = math.inf
+        for each, rank in zip(plan.rooms, plan.ranks, strict=True):
+            least = plan_cache(rank.states, plan.config.cache.block_size, 0, num_blocks_override=2)
+            room = min(room, (each.num_blocks - 1) / blocks_for(least, length, chunk))
         return min(max(0.0, room), plan.config.scheduler.max_num_seqs)
 
     def cached(self, workload: Workload) -> int:

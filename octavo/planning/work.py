@@ -36,7 +36,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     heads: list[tuple[int, int, int]]  # layers alike: (heads x head_dim x layers, bytes of cache a token, window or 0)
 
     def products(self, tokens: int, rows: int, replicas: int = 1) -> float:
-        """Multiply-adds with weights, for a step of so many tokens of which so many rows sample. replicas: whose tokens meet at the experts."""
+        """Multiply-adds with weights, for a step of so many tokens of which so many rows sample. replicas: that meet at the experts."""
         share = replicas * self.num_chosen * self.experts / self.num_experts if self.num_experts else 0.0
         return tokens * (self.dense_products + share * self.expert_products) + rows * self.head_products
 
