@@ -1,5 +1,6 @@
 """What a step sends between devices: every collective against numbers worked out by hand."""
 
+import msgspec
 import pytest
 
 from octavo.planning import communication
@@ -27,8 +28,8 @@ DENSE = Work(
     head_bytes=0,
     heads=[(4 * 8 * 64, 4 * 256, 0)],
 )
-MIXTURE = Work(**{name: getattr(DENSE, name) for name in DENSE.__struct_fields__} | {"experts": 2, "num_experts": 16, "num_chosen": 4})
-LAST = Work(**{name: getattr(DENSE, name) for name in DENSE.__struct_fields__} | {"is_last": True})
+MIXTURE = msgspec.structs.replace(DENSE, experts=2, num_experts=16, num_chosen=4)
+LAST = msgspec.structs.replace(DENSE, is_last=True)
 
 
 def hardware(count: int, *, is_mesh: bool = False, joins: int | None = None) -> Hardware:
