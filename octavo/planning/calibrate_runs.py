@@ -111,7 +111,7 @@ def running(options: Options) -> Iterator[Bench]:
 def measure(shape: dict[str, Any], options: Options) -> list[Ran]:
     """Steps of a llama with these sizes: decoding at each number of rows and with a long context, and prompts."""
     with tempfile.TemporaryDirectory(prefix="octavo-calibrate-") as folder:
-        _write(Path(folder), shape)
+        write(Path(folder), shape)
         with running(_options(folder, options)) as bench:
             bench.decode(1, steps=4)  # kernels are compiled or fetched by now
             steps = [*(bench.decode(rows) for rows in ROWS), bench.prefill()]
@@ -136,7 +136,7 @@ def _options(folder: str, options: Options) -> Options:
     )
 
 
-def _write(folder: Path, shape: dict[str, Any]) -> None:
+def write(folder: Path, shape: dict[str, Any]) -> None:
     heads = shape["hidden_size"] // 64
     sizes = {
         "num_attention_heads": heads,
