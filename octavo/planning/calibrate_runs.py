@@ -112,20 +112,23 @@ def measure(shape: dict[str, Any], options: Options) -> list[Ran]:
     """Steps of a llama with these sizes: decoding at each number of rows and with a long context, and prompts."""
     with tempfile.TemporaryDirectory(prefix="octavo-calibrate-") as folder:
         write(Path(folder), shape)
-        with running(_options(folder, options)) as bench:
-            bench.decode(1, steps=4)  # kernels are compiled or fetched by now
-            steps = [*(bench.decode(rows) for rows in ROWS), bench.prefill()]
+        with running(settings(options, model=folder, load_format="dummy")) as bench:
+            found = steps(bench)
             if shape["hidden_size"] < _LONG:
-                steps.append(bench.decode(8, _LONG))
-            return steps
+                found.append(bench.decode(8, _LONG))
+            return found
 
 
-def _options(folder: str, options: Options) -> Options:
-    """Those of a run; of the user's, what decides which kernels run."""
+def steps(bench: Bench) -> list[Ran]:
+    """Decoding at each number of rows, and prompts."""
+    bench.decode(1, steps=4)  # kernels are compiled or fetched by now
+    return [*(bench.decode(rows) for rows in ROWS), bench.prefill()]
+
+
+def settings(options: Options, **model: Any) -> Options:
+    """Those of a run; of the user's, what decides which kernels run. model: the options that name it."""
     return dataclasses.replace(
         options,
-        model=folder,
-        load_format="dummy",
         skip_tokenizer_init=True,
         max_model_len=2 * _LONG,
         max_num_seqs=ROWS[-1],
@@ -133,6 +136,7 @@ def _options(folder: str, options: Options) -> Options:
         enable_prefix_caching=False,
         kv_cache_memory_bytes=256 << 20,
         disable_log_stats=True,
+        **model,
     )
 
 

@@ -1,5 +1,5 @@
-"""Calibration: terms are found again in steps made of them, the file is used by the machine and the versions that made it, and octavo itself
-is what is measured.
+"""Calibration: terms are found again in steps made of them, the file is used by the machine and the versions that made it, and octavo
+itself is what is measured.
 """
 
 import random

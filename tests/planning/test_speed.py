@@ -12,7 +12,14 @@ from octavo.planning.topology import Topology
 from octavo.planning.workload import Workload
 
 TERMS = Terms(
-    step=1e-3, layer=2e-5, row=5e-5, score=1e-9, number=1e-10, attention=1e-11, prompt_attention=1e-12, weight=[1e-10, 1e-10, 2e-10, 5e-10, 2e-9]
+    step=1e-3,
+    layer=2e-5,
+    row=5e-5,
+    score=1e-9,
+    number=1e-10,
+    attention=1e-11,
+    prompt_attention=1e-12,
+    weight=[1e-10, 1e-10, 2e-10, 5e-10, 2e-9],
 )
 
 
