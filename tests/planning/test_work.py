@@ -1,4 +1,4 @@
-"""Operations and bytes of a step against other countings: torch's counter on transformers' models, the bytes of checkpoints, a simulation."""
+"""Operations and bytes of a step against other counts: torch's on transformers' models, checkpoints, a simulation."""
 
 import json
 import random
