@@ -61,14 +61,14 @@ class Bench:
             for before, after in itertools.pairwise(batches)
             if len(before.outputs) == rows == len(after.outputs) and all(output.token_ids for output in before.outputs)
         ]
-        return Ran(work=self.work, tokens=rows, rows=rows, context=prompt + start + steps / 2, seconds=statistics.median(seconds[1:]))
+        return Ran(work=self.work, tokens=rows, rows=rows, context=prompt + start + steps / 2, seconds=_median(seconds[1:]))
 
     def prefill(self, steps: int = _STEPS) -> Ran:
         """Prompts that fill a step each, one behind the other."""
         prompt = self.config.scheduler.max_num_batched_tokens
         began = [output.time_s for output in self._run(steps, prompt, 1, at_a_time=1) if output.outputs]
         seconds = [after - before for before, after in itertools.pairwise(began)]
-        return Ran(work=self.work, tokens=prompt, rows=1, context=prompt / 2, seconds=statistics.median(seconds))
+        return Ran(work=self.work, tokens=prompt, rows=1, context=prompt / 2, seconds=_median(seconds))
 
     def close(self) -> None:
         self._client.shutdown()
@@ -96,6 +96,13 @@ class Bench:
         tokens = self._random.integers(3, self.config.model.vocab_size, prompt, dtype=np.int32)
         sampling = SamplingParams(temperature=1.0, ignore_eos=True, max_tokens=output, detokenize=False)
         return EngineRequest(str(self._count), tokens.tobytes(), sampling, time.monotonic(), seed=self._count)
+
+
+def _median(seconds: list[float]) -> float:
+    """Raises OctavoError where no two steps followed each other with every request in both."""
+    if not seconds:
+        raise OctavoError("the engine did not run its requests side by side, so no step could be measured", "leave the cache its size")
+    return statistics.median(seconds)
 
 
 @contextmanager

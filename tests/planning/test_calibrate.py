@@ -11,7 +11,7 @@ import pytest
 
 from octavo.cli import plan as plan_command
 from octavo.config.options import Options
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, OctavoError
 from octavo.planning import calibrate, calibrate_file, calibrate_runs, calibrate_terms, hardware, plan, speed
 from octavo.planning.calibrate_file import Calibration
 from octavo.planning.calibrate_terms import TOKENS, Ran, Terms
@@ -208,3 +208,9 @@ def test_calibrating_runs_octavo_and_tells_what_it_predicts(
 def test_only_this_machines_processor_is_measured() -> None:
     with pytest.raises(ConfigError, match="processor"):
         calibrate.run(Options(device="cuda"))
+
+
+def test_steps_that_cannot_be_told_apart_are_no_measurement() -> None:
+    with pytest.raises(OctavoError, match="side by side"):
+        calibrate_runs._median([])
+    assert calibrate_runs._median([3.0, 1.0, 2.0]) == 2.0
