@@ -1,11 +1,15 @@
 """What `octavo plan` does with its options: one plan, told as a table, as JSON, or with every formula."""
 
+import dataclasses
 import json
 import sys
 from typing import Any
 
+import msgspec
+
 from octavo.config.options import Options, PlanOptions
-from octavo.planning import advice, explain, hardware, plan, recipes, report, speed, table, workload
+from octavo.config.resolve import resolve
+from octavo.planning import advice, calibrate, explain, hardware, plan, recipes, report, scenario, sources, speed, table, workload
 from octavo.planning.topology import Topology
 from octavo.planning.workload import Workload
 
@@ -15,15 +19,27 @@ def run(options: Options, wanted: PlanOptions, layout: dict[str, Any], notes: li
     if wanted.recipes:
         print(recipes.page(options.model, recipes.of(options.model)))
         return 0
+    if wanted.calibrate:
+        calibrate.run(options)
+        return 0
     devices = hardware.parse(wanted.hardware)
     asked = Workload() if wanted.workload is None else workload.parse(wanted.workload)
+    chosen = None
+    if wanted.scenario is not None:
+        before = resolve(dataclasses.replace(options), "server", devices.facts(), sources.find(options))
+        chosen, options, layout = scenario.apply(wanted.scenario, options, layout, before)
     made = plan.make(options, devices, Topology(**layout), notes=notes)
     remedies = [] if made.fits else advice.find(made, options)
     roofline = speed.Roofline(made)
     if wanted.json:
-        json.dump(report.of(made, remedies, roofline, asked), sys.stdout, indent=2)
+        told = report.of(made, remedies, roofline, asked)
+        if chosen is not None:
+            told["scenario"] = msgspec.to_builtins(chosen) | {"command": chosen.command(options.model, layout)}
+        json.dump(told, sys.stdout, indent=2)
         print()
     else:
+        if chosen is not None:
+            print(scenario.page(chosen, options.model, layout))
         print(table.of(made, remedies, roofline, asked))
         if wanted.explain:
             print()

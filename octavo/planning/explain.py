@@ -1,6 +1,7 @@
 """Each figure of a plan as a formula with its numbers, so that it can be followed by hand."""
 
-from octavo.planning import communication
+from octavo.planning import calibrate_terms, communication
+from octavo.planning.calibrate_terms import Terms
 from octavo.planning.plan import Plan
 from octavo.planning.speed import Roofline
 from octavo.planning.table import gib
@@ -59,15 +60,18 @@ def of(plan: Plan, roofline: Roofline, workload: Workload) -> str:
 
 def _speed(roofline: Roofline, workload: Workload) -> list[str]:
     """The terms of one step of decoding, with one request and with eight."""
+    if roofline.efficiency.measured is not None:
+        return _measured(roofline, roofline.efficiency.measured, workload)
     card, reached, topology = roofline.hardware.card, roofline.efficiency, roofline.plan.topology
     rate, context = card.rate(roofline.multiplied_in), workload.prompt + workload.output // 2
+    replicas = topology.data if topology.is_expert_parallel else 1
     lines = [f"A step of decoding with a context of {context:,} tokens ({reached.source})"]
     for rows in (1, 8):
         step = roofline.decode(rows, context)
-        products = sum(stage.products(rows, rows) for stage in roofline.stages)
+        products = sum(stage.products(rows, rows, replicas) for stage in roofline.stages)
         attention = sum(stage.attention_products(rows, context) for stage in roofline.stages)
-        weights = sum(stage.weight_bytes(rows, rows) for stage in roofline.stages)
-        cache = sum(stage.cache_bytes(rows, context) for stage in roofline.stages)
+        weights = sum(stage.weight_bytes(rows, rows, replicas) for stage in roofline.stages)
+        cache = sum(stage.cache_bytes(rows, context) for stage in roofline.stages) / topology.decode_context
         lines.append(
             f"{rows} requests: products = 2 x ({products:,.0f} / {rate:.3g} {roofline.multiplied_in} + {attention:,.0f} / "
             f"{card.rate('bf16'):.3g} bf16) / {reached.products:g} = {step.products_s * 1e3:.3f} ms"
@@ -76,10 +80,23 @@ def _speed(roofline: Roofline, workload: Workload) -> list[str]:
             f"  memory = (weights {weights:,.0f} + cache {cache:,.0f}) / ({card.bytes_per_s:.3g} x {reached.memory:g}) "
             f"= {step.memory_s * 1e3:.3f} ms"
         )
-        for each in communication.of_a_step(roofline.stages[0], topology, roofline.hardware, rows):
+        for each in communication.of_a_step(roofline.stages[0], topology, roofline.hardware, rows, rows):
             lines.append(
                 f"  {each.name}: {each.count} x ({each.link.latency_s * 1e6:g} us + {each.bytes_sent:,.0f} bytes / "
-                f"{each.link.bytes_per_s:.3g}) over {each.link.name} = {each.seconds * 1e3:.3f} ms"
+                f"{each.bytes_per_s:.3g}) over {each.link.name} = {each.seconds * 1e3:.3f} ms"
             )
         lines.append(f"  step = max(products, memory) + links + {step.overhead_s * 1e3:g} ms beside = {step.seconds * 1e3:.3f} ms")
+    return lines
+
+
+def _measured(roofline: Roofline, terms: Terms, workload: Workload) -> list[str]:
+    """The parts of one step of decoding, by this machine's calibration."""
+    context, stage = workload.prompt + workload.output // 2, roofline.stages[0]
+    lines = [f"A step of decoding with a context of {context:,} tokens ({roofline.efficiency.source})"]
+    for rows in (1, 8):
+        found = calibrate_terms.features(stage, rows, rows, context)
+        parts = [f"{name} {getattr(terms, name):.3g} s x {count:,.0f}" for name, count in found.items() if count and getattr(terms, name)]
+        for count, times in calibrate_terms.weights(stage, rows, rows):
+            parts.append(f"{count:,.0f} weights x {terms.weights_s(1, times):.3g} s, with {times:g} tokens each")
+        lines.append(f"{rows} requests: " + " + ".join(parts) + f" = {roofline.decode(rows, context).seconds * 1e3:.3f} ms")
     return lines

@@ -17,11 +17,17 @@ GIB = 2**30
 
 
 class Link(msgspec.Struct, frozen=True):
-    """How devices reach one another. bytes_per_s: of one device, in one direction. latency_s: of one message."""
+    """How devices reach one another. bytes_per_s: of one device, in one direction; of a mesh, of each pair. latency_s: of one message."""
 
     name: str
     bytes_per_s: float
     latency_s: float
+    is_mesh: bool = False  # every two devices have a link of their own, so that a device has more bandwidth among more
+    joins: int | None = None  # devices that it reaches, where they are not those of a machine
+
+    def rate(self, devices: int) -> float:
+        """Bytes a second that one of so many devices sends, to all others at once."""
+        return self.bytes_per_s * (max(1, devices - 1) if self.is_mesh else 1)
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +38,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    aliases: list[str] = []
     kind: str  # "gpu" | "cpu"
     memory_gib: float
     runtime_gib: float = 0.0
@@ -47,6 +54,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory_bytes(self) -> int:
         return int(self.memory_gib * GIB)
+
+    @property
+    def joined(self) -> int:
+        """Devices among which the fast link reaches."""
+        return self.per_node if self.link is None or self.link.joins is None else self.link.joins
 
     def rate(self, number_format: str) -> float:
         """Operations a second with inputs in that format; a format that the card does not multiply is multiplied as bf16."""
@@ -82,23 +94,29 @@ def cards() -> dict[str, Card]:
     return {name: msgspec.convert(entry, Card) for name, entry in table.items()}
 
 
+@cache
+def names() -> dict[str, str]:
+    """Card names by what users type: their own and their aliases."""
+    return {typed: name for name, card in cards().items() for typed in (name, *card.aliases)}
+
+
 def parse(text: str) -> Hardware:
     """`h200x8`, `8xh200`, `h200`, `cpu`. Raises ConfigError, with the nearest name."""
     lower = text.strip().lower().replace(" ", "").replace("_", "-")
     count = 1
     if (before := re.fullmatch(r"(\d+)[x*](.+)", lower)) is not None:
         count, lower = int(before[1]), before[2]
-    elif (behind := re.fullmatch(r"(.+?)[x*](\d+)", lower)) is not None and lower not in cards():
+    elif (behind := re.fullmatch(r"(.+?)[x*](\d+)", lower)) is not None and lower not in names():
         lower, count = behind[1], int(behind[2])
     if count < 1:
         raise ConfigError(f"--hardware {text}: no devices")
     if lower == "cpu":
         return Hardware(this_cpu(), count)
-    if lower not in cards():
-        near = difflib.get_close_matches(lower, cards(), n=1)
+    if lower not in names():
+        near = difflib.get_close_matches(lower, names(), n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: cpu, {', '.join(cards())}; with a number as h200x8"
         raise ConfigError(f"--hardware {text}: unknown card {lower!r}", hint)
-    return Hardware(cards()[lower], count)
+    return Hardware(cards()[names()[lower]], count)
 
 
 def this_cpu() -> Card:

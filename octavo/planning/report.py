@@ -69,7 +69,7 @@ def speed(roofline: Roofline, workload: Workload) -> dict[str, Any]:
         "assumed": msgspec.to_builtins(roofline.efficiency),
         "multiplied_in": roofline.multiplied_in,
         "workload": msgspec.to_builtins(workload),
-        "prefill_s": roofline.prefill_s(workload.prompt, workload.prompt - workload.computed_prompt),
+        "prefill_s": roofline.prefill_s(workload.prompt, roofline.cached(workload)),
         "decode": [{"requests": rows, **terms(roofline.decode(rows, context))} for rows in batches(roofline, context)],
         "served": msgspec.to_builtins(serve(roofline, workload)),
     }

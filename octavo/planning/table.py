@@ -64,11 +64,18 @@ def _speed(roofline: Roofline, workload: Workload) -> list[str]:
         shown = ", ".join(f"{name} {seconds * 1e3:.2f}" for name, seconds in parts if seconds)
         said = f"{step.seconds * 1e3:.1f} ms a step: {shown}; {step.binds} binds"
         lines.append(row(f"{rows} at a time", f"{rows / step.seconds:,.0f} tok/s", said))
-    seconds = roofline.prefill_s(workload.prompt, workload.prompt - workload.computed_prompt)
-    lines.append(row("prefill", f"{workload.computed_prompt / seconds:,.0f} tok/s", f"{seconds * 1e3:,.0f} ms for a prompt alone"))
+    seconds = roofline.prefill_s(workload.prompt, roofline.cached(workload))
+    lines.append(
+        row(
+            "prefill",
+            f"{(workload.prompt - roofline.cached(workload)) / seconds:,.0f} tok/s",
+            f"{seconds * 1e3:,.0f} ms for a prompt alone",
+        )
+    )
     served = serve(roofline, workload)
     asked = "as many as run" if workload.rate is None else f"{workload.rate:g} requests/s"
-    more = "; more is asked for than it can do" if served.is_saturated else ""
+    limits = {"cache": "the cache has room for no more", "max_num_seqs": "--max-num-seqs allows no more", "rate": ""}
+    more = f"; more is asked for than it can do, and {limits[served.limit]}" if served.is_saturated else ""
     said = f"{served.requests_per_s:.2f} requests/s, {served.running:.0f} at a time{more}"
     lines.append(row(f"at {asked}", f"{served.output_tokens_per_s:,.0f} tok/s", said))
     said = f"then one every {served.between_tokens_s * 1e3:,.1f} ms"

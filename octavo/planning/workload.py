@@ -1,5 +1,7 @@
 """Workload: what clients send, as `in=8000,out=1000,rate=10,prefix=0.5`."""
 
+import math
+
 import msgspec
 
 from octavo.config.numbers import parse_count
@@ -32,6 +34,8 @@ def parse(text: str) -> Workload:
             values[key] = float(value) if key in ("rate", "prefix") else parse_count(value)
         except ValueError:
             raise ConfigError(f"--workload: {key}={value!r} is no number") from None
+        if not math.isfinite(values[key]):
+            raise ConfigError(f"--workload: {key}={value!r} is no number that can be counted with")
     if values.get("in", 1) < 1 or values.get("out", 1) < 1 or values.get("rate", 1) <= 0 or not 0 <= values.get("prefix", 0) <= 1:
         raise ConfigError(f"--workload {text}: lengths and rate must be positive, prefix between 0 and 1")
     names = {"in": "prompt", "out": "output", "rate": "rate", "prefix": "prefix"}
