@@ -101,7 +101,7 @@ def _layers_of_a_block(plan: Plan) -> float:
 
 def _messages_a_layer(plan: Plan) -> float:
     stage = Roofline(plan).stages[0]
-    return communication.of_a_step(stage, plan.topology, plan.hardware, 1)[0].count / stage.layers
+    return communication.of_a_step(stage, plan.topology, plan.hardware, 1, 1)[0].count / stage.layers
 
 
 def _million_in_steps(plan: Plan) -> float:

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from octavo.config.options import Options, PlanOptions
-from octavo.config.resolve import resolve
-from octavo.planning import advice, calibrate, explain, hardware, plan, recipes, report, scenario, sources, speed, table, workload
+from octavo.planning import advice, calibrate, explain, hardware, plan, recipes, report, scenario, speed, table, workload
 from octavo.planning.topology import Topology
 from octavo.planning.workload import Workload
 
@@ -26,7 +25,7 @@ def run(options: Options, wanted: PlanOptions, layout: dict[str, Any], notes: li
     asked = Workload() if wanted.workload is None else workload.parse(wanted.workload)
     chosen = None
     if wanted.scenario is not None:
-        before = resolve(dataclasses.replace(options), "server", devices.facts(), sources.find(options))
+        before = plan.configure(dataclasses.replace(options), devices)
         chosen, options, layout = scenario.apply(wanted.scenario, options, layout, before)
     made = plan.make(options, devices, Topology(**layout), notes=notes)
     remedies = [] if made.fits else advice.find(made, options)

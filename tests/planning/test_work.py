@@ -15,7 +15,7 @@ from octavo.config.config import Config
 from octavo.config.options import Options
 from octavo.config.resolve import resolve
 from octavo.planning import hardware, sources, work
-from octavo.planning.ranks import build_ranks, count_parameters
+from octavo.planning.ranks import build_ranks, describe
 from octavo.planning.topology import Topology
 from octavo.planning.work import Work
 from tests.models import oracle
@@ -60,7 +60,7 @@ def test_a_token_takes_two_operations_a_parameter(name: str) -> None:
     planned = work_of(config)
     table = config.model.vocab_size * planned.hidden
     # norms, biases and the table that tokens are looked up in are not multiplied with
-    assert planned.products(1, 1) == pytest.approx(count_parameters(config) - table, rel=1e-3)
+    assert planned.products(1, 1) == pytest.approx(describe(config).parameters - table, rel=1e-3)
 
 
 @pytest.mark.parametrize("model_type", oracle.TYPES)
