@@ -92,10 +92,13 @@ class Worker:
         return self._cache.plan.total_bytes
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes that the plan says, part by part, and `used_bytes`: what the process holds now."""
+        """Bytes that the plan says, part by part; of the runtime what it takes and what is kept for it; `used_bytes`: what the process
+        holds now.
+        """
         ledger = self._ledger
         return {
             "runtime_bytes": ledger.runtime_bytes,
+            "kept_runtime_bytes": ledger.kept_runtime_bytes,
             "weights_bytes": ledger.weights_bytes,
             "arena_bytes": ledger.arena_bytes,
             "cache_bytes": self._cache.plan.total_bytes,
