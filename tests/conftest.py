@@ -12,10 +12,10 @@ import pytest
 
 from octavo import environment
 
-# What nohup, or a shell's background, ignores is ignored here still; but the processes that tests start and stop do not inherit it.
-for number in (signal.SIGINT, signal.SIGHUP):
-    if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, lambda *_: None)
+# What nohup, or a shell's background, ignores, the processes that tests start do not ignore, nor a test that sends Ctrl-C to itself.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

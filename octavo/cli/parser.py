@@ -12,8 +12,6 @@ from octavo.config import awaited
 from octavo.config.options import Options, ServerOptions, typed_fields
 from octavo.errors import ConfigError
 
-_NEEDS = {"enable_auto_tool_choice": "tool_call_parser"}  # one without the other is an error, whatever else is said
-
 
 class Parser(argparse.ArgumentParser):
     """What every command parses with. `prog` is its name, as `octavo bench serve`."""
@@ -51,9 +49,8 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, typed: argparse.Namespace, refused: dict[str, actions.Refusal]) -> None:
         """End the program if there is anything that octavo refuses."""
-        lacking = [f"--{a} needs --{b}".replace("_", "-") for a, b in _NEEDS.items() if a in refused and b not in refused]
         if refused:
-            self.error("\n".join([*lacking, *(each.said for each in refused.values())]), "leave out what is refused")
+            self.error("\n".join(each.said for each in refused.values()), "leave out what is refused")
 
     def _parse(self, words: list[str], namespace: Any) -> argparse.Namespace:
         parsed: argparse.Namespace

@@ -22,8 +22,8 @@ def structured_outputs_for(response_format: Mapping[str, Any] | None) -> Structu
     if kind == "json_schema":
         described = response_format.get("json_schema")
         schema = described.get("schema", described.get("json_schema")) if isinstance(described, Mapping) else None
-        if not isinstance(schema, (dict, bool)):
-            raise RequestError(f"{FIELD}: a json_schema needs an object with a schema", parameter=FIELD)
+        if not isinstance(schema, (dict, bool)) or not isinstance(described, Mapping) or not isinstance(described.get("name"), str):
+            raise RequestError(f"{FIELD}: json_schema needs an object with a name and a schema", parameter=FIELD)
         return StructuredOutputsParams(json=schema if isinstance(schema, dict) else json.dumps(schema))
     if kind == "structural_tag":
         return StructuredOutputsParams(structural_tag=json.dumps({k: v for k, v in response_format.items() if v is not None}))

@@ -253,16 +253,16 @@ def test_not_a_number_in_one_rows_cache_ends_that_row(driver: Driver, rows: Any)
     expected = driver.greedy(5, prompt(14, 20), 2)
     right, wrong = rows(0, prompt(14, 20)), rows(1, prompt(15, 20))
     driver.begin(right, wrong)
-    driver.worker._cache._pages[:, 1 + BLOCKS_PER_ROW] = 0xFF
+    driver.worker._cache._blocks[1 + BLOCKS_PER_ROW] = 0xFF
     result = driver.run(driver.plan([(wrong, 20, 1), (right, 20, 1)], [driver.number] * 2))
     assert tokens_of(result) == [[], [expected[1]]]
     assert "not finite" in result.errors[0].message
-    driver.worker._cache._pages[:, 1 + BLOCKS_PER_ROW] = 0
+    driver.worker._cache._blocks[1 + BLOCKS_PER_ROW] = 0
 
 
 def test_garbage_in_a_block_that_is_new_does_not_matter(driver: Driver, rows: Any) -> None:
     expected = driver.greedy(5, prompt(16, 20), 1)
-    driver.worker._cache._pages[:, 1 : 1 + BLOCKS_PER_ROW] = 0xFF
+    driver.worker._cache._blocks[1 : 1 + BLOCKS_PER_ROW] = 0xFF
     assert tokens_of(driver.begin(rows(0, prompt(16, 20)))) == [expected]
 
 
@@ -277,12 +277,12 @@ def test_a_step_that_fails_whole_says_so_and_the_next_one_runs(driver: Driver, r
 
 
 def test_blocks_are_zeroed_and_copied_before_the_step(driver: Driver, rows: Any) -> None:
-    pages = driver.worker._cache._pages
-    pages[:, 100:104] = 5
-    pages[:, 101] = 6
+    blocks = driver.worker._cache._blocks
+    blocks[100:104] = 5
+    blocks[101] = 6
     new = rows(0, prompt(18, 4))
     change = GroupChange(zeroings=pack([100]), copy_sources=pack([101]), copy_destinations=pack([103]))
     driver.begin(new, groups=[change])
-    assert [int(pages[:, block].sum()) // pages[:, block].numel() for block in range(100, 104)] == [0, 6, 5, 6]
+    assert [int(blocks[block].sum()) // blocks[block].numel() for block in range(100, 104)] == [0, 6, 5, 6]
     failed = driver.run(driver.plan([(new, 4, 1)], [driver.number], groups=[GroupChange(save_rows=pack([0]), save_blocks=pack([9]))]))
     assert "recurrent" in (failed.failure or "")

@@ -156,6 +156,7 @@ SHOWN: dict[str, tuple[dict[str, Any], Any]] = {
     "temperature": ({}, 2.0),
     "top_p": ({"temperature": 2.0}, 0.001),
     "echo": ({}, True),
+    "response_format": ({}, {"type": "json_object"}),
 }
 REFUSED: dict[str, Any] = {
     "audio": {"voice": "alloy", "format": "wav"},
@@ -163,7 +164,6 @@ REFUSED: dict[str, Any] = {
     "function_call": {"name": "f"},
     "functions": [{"name": "f"}],
     "modalities": ["audio"],
-    "response_format": {"type": "json_object"},
     "suffix": "x",
     "tool_choice": "required",
     "tools": [{"type": "function", "function": {"name": "f"}}],

@@ -80,3 +80,4 @@ TEXTS = {
     "<｜tool_call_end｜><｜tool_calls_end｜>",
     "xlam": "[" + _JSON + "]",
 }
+TEXTS["glm47_moe"] = TEXTS["glm47"]

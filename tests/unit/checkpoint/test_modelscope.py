@@ -79,5 +79,5 @@ def test_a_config_of_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     assert source.resolve_config(str(tmp_path)).path == tmp_path
     assert source.resolve_config(str(tmp_path / "config.json")).path == tmp_path
-    with pytest.raises(ModelNotFoundError, match="--hf-config-path"):
+    with pytest.raises(ModelNotFoundError, match="nowhere is no folder"):
         source.resolve_config("./nowhere")

@@ -123,7 +123,6 @@ def test_the_compilation_config_is_accepted_and_told(words: list[str]) -> None:
         (["--max-num-seqs", "1.5K"], "decimals need a decimal unit"),
         (["--dtype", "bfloat61"], "did you mean bfloat16"),
         (["--all2all-backend", "mori"], "did you mean mori_high_throughput or mori_low_latency"),
-        (["--enable-auto-tool-choice"], "--enable-auto-tool-choice needs --tool-call-parser"),
         (["--max-num", "3"], "ambiguous"),
         (["a", "b"], "unexpected argument 'b'"),
         (["--served-model-name", "[1"], "no JSON list"),
