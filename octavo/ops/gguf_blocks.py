@@ -19,7 +19,7 @@ IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 MXFP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 # the bytes at which a block has float16 numbers: its scale, and the scale of its minimums or its minimum
-_HALVES = {
+HALVES = {
     "Q4_0": (0,),
     "Q4_1": (0, 2),
     "Q5_0": (0,),
@@ -45,7 +45,7 @@ def widen(blocks: torch.Tensor, number_format: str) -> torch.Tensor:
 def scales(rows: torch.Tensor, number_format: str) -> torch.Tensor:
     """float16 [blocks, 0 to 2]: what every block of rows of blocks, uint8 [rows, bytes], has of such numbers."""
     blocks = rows.reshape(-1, SIZES[number_format][1])
-    found = [blocks[:, at : at + 2] for at in _HALVES.get(number_format, ())]
+    found = [blocks[:, at : at + 2] for at in HALVES.get(number_format, ())]
     return torch.cat(found, 1).view(torch.float16) if found else torch.empty(len(blocks), 0, dtype=torch.float16)
 
 

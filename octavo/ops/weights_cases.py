@@ -5,22 +5,7 @@ import torch
 from octavo.ops import gguf_blocks, weights
 from octavo.ops.weights import Blocks, Coded, Dense, Layout, Tensors
 
-# where a block has its float16 scales; MXFP4 has an exponent
-_SCALES_AT: dict[str, tuple[int, ...]] = {
-    "Q4_0": (0,),
-    "Q4_1": (0, 2),
-    "Q5_0": (0,),
-    "Q5_1": (0, 2),
-    "Q8_0": (0,),
-    "Q2_K": (80, 82),
-    "Q3_K": (108,),
-    "Q4_K": (0, 2),
-    "Q5_K": (0, 2),
-    "Q6_K": (208,),
-    "IQ4_NL": (0,),
-    "IQ4_XS": (0,),
-    "MXFP4": (),
-}
+_SCALES_AT = gguf_blocks.HALVES | {"MXFP4": ()}  # that has an exponent
 
 # one of each kind of code, scale, zero and map, and every kind of block
 LAYOUTS: tuple[Layout, ...] = (
