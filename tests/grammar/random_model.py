@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.script_model import byte_letters
+from tests.script_model import byte_letters, save
 
 EOS = 256
 SPECIALS = ("<|end|>", "<think>", "</think>", "<|call|>", "<|tail|>")
@@ -87,23 +86,4 @@ def _write_weights(folder: Path, vocabulary: int, context: int, seed: int, scale
         "model.layers.0.mlp.up_proj.weight": random(64, HIDDEN) / 8,
         "model.layers.0.mlp.down_proj.weight": random(HIDDEN, 64) / 8,
     }
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": vocabulary,
-        "hidden_size": HIDDEN,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-        "max_position_embeddings": context,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-        "eos_token_id": EOS,
-        "torch_dtype": "float32",
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    save(folder, tensors, context)
