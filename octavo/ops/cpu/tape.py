@@ -1,8 +1,9 @@
 """Tape: the kernels that a step called, with their arguments, as one list that is walked in one parallel region.
 
-Between two kernels of a list the threads meet at a counter, spinning; the pool's own fork and join, and the Python between two calls, cost
-more than a small model's kernel. A kernel that fits one thread needs no meeting with the next one of its kind. Each kernel's units are cut
-as the pool cuts them, and which thread has which changes no bit.
+The pool's own fork and join, and the Python between two calls, cost more than a small model's kernel. Here every thread walks the whole
+list. A kernel's units lie in pieces, some of them each thread's own; who has done its own takes what others have not begun, and goes on
+when all are done. So a thread that the system has put aside holds up no kernel that it has not begun. Which thread does which piece changes
+no bit.
 """
 
 import ctypes
@@ -22,9 +23,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from octavo.ops.cpu import compile, pool, vectors
 from octavo.ops.cpu.vectors import i64
 
-OP = 6  # int64 numbers: body, arguments, units, units a thread, threads, whether the threads meet before it
-HEADER = 4  # the list's address, its length, threads, the counter's address
-_SPINS = 4000  # pauses, some 50 us: after them a waiting thread lets others have its core
+OP = 8  # int64 numbers: body, arguments, units, units a piece, pieces, pieces a thread, threads, address of its counters
+HEADER = 2  # the list's address, its length
+LINE = 64  # bytes: a counter has a cache line of its own
+_PIECES = 4  # of each thread
+# pauses, some 5 us: after them a waiting thread offers its core, to another of the team if that is where the system has put both; where
+# nobody else wants it the offer costs as little as a pause
+_SPINS = 250
 
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 _system = ctypes.WinDLL("kernel32") if sys.platform == "win32" else ctypes.CDLL(None)
@@ -77,31 +82,42 @@ def _pause(typing_context):
 
 
 def build():
-    """A body over threads, each of which walks the whole list and does its own units of every kernel."""
-    int64s, op_size, most_spins = vectors.int64s, OP, _SPINS
+    """A body over threads, each of which walks the list."""
+    int64s, op_size, line, most_spins = vectors.int64s, OP, LINE, _SPINS
 
     @compile.inner
-    def meet(counter, threads, target):
-        _add(counter, threads)
-        spins = 0
-        while _read(counter) < target:
-            _pause()
-            spins += 1
-            if spins > most_spins:
-                _give_way()
+    def take(op, owner):
+        """Do the pieces of one owner that nobody has begun; how many there were."""
+        first = owner * op[5]
+        count = min(op[4] - first, op[5])
+        counter = op[7] + (1 + owner) * line
+        done = 0
+        while _read(counter) < count:
+            number = _add(counter, 1)
+            if number >= count:
+                break
+            unit = (first + number) * op[3]
+            _call(op[0], unit, min(op[2], unit + op[3]), op[1])
+            done += 1
+        return done
 
     def body(begin, end, arguments):
         a = int64s(arguments)
-        met = 0
         for number in range(a[1]):
             op = int64s(a[0] + number * op_size * 8)
-            if op[5] != 0:
-                met += a[2]
-                meet(a[3], end - begin, met)  # where one thread got several parts, it counts for as many
-            each = op[3]
-            for thread in range(begin, min(end, op[4])):
-                first = thread * each
-                _call(op[0], first, min(op[2], first + each), op[1])
+            if _read(op[7]) >= op[4]:
+                continue
+            done = 0
+            for step in range(op[6]):
+                done += take(op, (begin + step) % op[6])
+            if done > 0:
+                _add(op[7], done)
+            spins = 0
+            while _read(op[7]) < op[4]:
+                _pause()
+                spins += 1
+                if spins > most_spins:
+                    _give_way()
 
     return body
 
@@ -111,34 +127,41 @@ class Tape:
 
     def __init__(self, calls: list[tuple[int, int, int, bytes]]) -> None:
         """calls: of each kernel its body's address, units, least units a thread, arguments."""
-        threads = torch.get_num_threads()
-        sizes = [len(arguments) // 8 for *_, arguments in calls]
-        # the counter has a cache line of its own
-        self._block = (ctypes.c_int64 * (24 + HEADER + OP * len(calls) + sum(sizes)))()
-        start = ctypes.addressof(self._block)
-        self._counter = -(-start // 64) * 64 + 64
-        self._header = self._counter + 64
-        ops = self._header + HEADER * 8
-        at = ops + OP * 8 * len(calls)
-        self._threads = threads
+        self._threads = torch.get_num_threads()
+        cuts = [_cut(count, grain, self._threads) for _, count, grain, _ in calls]
+        self._counters_bytes = LINE * sum(1 + threads for *_, threads in cuts)
+        numbers = HEADER + OP * len(calls) + sum(len(arguments) // 8 for *_, arguments in calls)
+        self._block = (ctypes.c_int64 * ((self._counters_bytes + LINE) // 8 + numbers))()
         self.size_bytes = ctypes.sizeof(self._block)
-        _int64s(self._header, HEADER)[:] = [ops, len(calls), threads, self._counter]
-        was_alone = True
-        for number, (body, count, grain, arguments) in enumerate(calls):
-            used = min(threads, -(-count // max(1, grain)))
-            each = -(-count // used)
-            used = -(-count // each)
-            meets = number > 0 and not (was_alone and used == 1)
-            _int64s(ops + number * OP * 8, OP)[:] = [body, at, count, each, used, int(meets)]
+        self._counters = -(-ctypes.addressof(self._block) // LINE) * LINE
+        self._header = self._counters + self._counters_bytes
+        op = self._header + HEADER * 8
+        _int64s(self._header, HEADER)[:] = [op, len(calls)]
+        at, counters = op + OP * 8 * len(calls), self._counters
+        for (body, count, _, arguments), (each, pieces, own, threads) in zip(calls, cuts, strict=True):
+            _int64s(op, OP)[:] = [body, at, count, each, pieces, own, threads, counters]
             ctypes.memmove(at, arguments, len(arguments))
+            op += OP * 8
             at += len(arguments)
-            was_alone = used == 1
+            counters += LINE * (1 + threads)
         self._kernel = compile.kernel(build)
 
     def replay(self) -> None:
         """Run it all; the GIL is free meanwhile."""
-        ctypes.memset(self._counter, 0, 8)
+        ctypes.memset(self._counters, 0, self._counters_bytes)
         pool.parallel_for(self._threads, 1, self._kernel.address, self._header)
+
+
+def _cut(count: int, grain: int, threads: int) -> tuple[int, int, int, int]:
+    """(units a piece, pieces, pieces a thread, threads) of a kernel: pieces of whole grains, for as many threads as have a grain each."""
+    grain = max(1, grain)
+    used = min(threads, -(-count // grain))
+    if used == 1:
+        return count, 1, 1, 1
+    each = -(-count // (used * _PIECES * grain)) * grain
+    pieces = -(-count // each)
+    own = -(-pieces // used)
+    return each, pieces, own, -(-pieces // own)
 
 
 def _int64s(address: int, count: int) -> Any:
