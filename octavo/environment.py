@@ -106,6 +106,11 @@ def hub_cache() -> Path:
     return Path(os.environ.get("HF_HOME") or Path(base) / "huggingface") / "hub"
 
 
+def must_find_kernels() -> bool:
+    """Every kernel must lie in the cache: one that is missing is an error, and none is compiled. Default: 0."""
+    return flag("FORCE_AOT_LOAD")
+
+
 def use_modelscope() -> bool:
     """Fetch models from ModelScope instead of the Hugging Face hub; needs the extra modelscope. Default: 0."""
     return flag("USE_MODELSCOPE")
@@ -432,6 +437,7 @@ VARIABLES: Mapping[str, Callable[[], Any]] = {
     "LOGGING_COLOR": logging_color,
     "LOG_STATS_INTERVAL": log_stats_interval_s,
     "CACHE_ROOT": cache_root,
+    "FORCE_AOT_LOAD": must_find_kernels,
     "USE_MODELSCOPE": use_modelscope,
     "MODEL_REDIRECT_PATH": model_redirects,
     "ALLOW_LONG_MAX_MODEL_LEN": allow_long_max_model_len,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,12 +50,17 @@ def run(shift):
 """
 
 
-def run(folder: Path, factor: int) -> dict:
-    """What a fresh process says that keeps its kernels in `folder`."""
+def start(folder: Path, factor: int, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """A fresh process that keeps its kernels in `folder`."""
     (folder / "adder.py").write_text(_ADDER.replace("FACTOR", str(factor)))
     command = [sys.executable, "-B", "-c", _SCRIPT, str(folder / "adder.py")]
-    environment = os.environ | {"OCTAVO_CACHE_ROOT": str(folder / "cache")}
-    done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    environment = os.environ | {"OCTAVO_CACHE_ROOT": str(folder / "cache")} | variables
+    return subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+
+
+def run(folder: Path, factor: int, **variables: str) -> dict:
+    """What it says."""
+    done = start(folder, factor, **variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -63,6 +69,17 @@ def test_a_kernel_is_compiled_once_a_machine_and_again_after_an_edit(tmp_path: P
     assert run(tmp_path, 3) == {"compiled": 2, "values": [[3 * i + shift for i in range(4)] for shift in (1, 2)]}
     assert run(tmp_path, 3) == {"compiled": 0, "values": [[3 * i + shift for i in range(4)] for shift in (1, 2)]}
     assert run(tmp_path, 5) == {"compiled": 2, "values": [[5 * i + shift for i in range(4)] for shift in (1, 2)]}
+
+
+def test_a_copied_cache_serves_where_none_may_be_compiled(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    first = run(tmp_path, 3)
+    shutil.copytree(tmp_path / "cache", tmp_path / "there" / "cache")
+    assert run(tmp_path / "there", 3, OCTAVO_FORCE_AOT_LOAD="1") == {**first, "compiled": 0}
+    done = start(tmp_path / "there", 5, OCTAVO_FORCE_AOT_LOAD="1")
+    assert "is not in" in done.stderr
+    assert "octavo.errors.ConfigError" in done.stderr
+    assert run(tmp_path, 5)["compiled"] == 2
 
 
 def test_what_is_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from numba.core import base, intrinsics
 from numba.core.runtime import _nrt_python
 
 from octavo import environment
+from octavo.errors import ConfigError
 from octavo.ops.cpu import features, pool
 
 BODY = types.void(types.int64, types.int64, types.intp)  # (begin, end, arguments): see pool
@@ -122,6 +123,11 @@ def _made(build: Callable[..., Callable[[int, int, int], None]], *parameters: An
     label, key, path = _named(build, *parameters)
     found = _read(path)
     if found is None:
+        if environment.must_find_kernels():
+            raise ConfigError(
+                f"kernel {path.name} is not in {path.parent}, and OCTAVO_FORCE_AOT_LOAD forbids to compile it here",
+                "without that variable `octavo download-kernels`, given the options of the server, compiles what it needs",
+            )
         started = time.perf_counter()
         found = _compile(build(*parameters), f"{label}_{key}")
         _write(path, *found)
