@@ -33,6 +33,13 @@ def parse(argv: list[str]) -> tuple[Options, ServerOptions]:
 
 def run(argv: list[str]) -> int:
     options, server_options = parse(argv)
-    from octavo.server.run import serve
+    from octavo.engine.connection import launch_early
 
-    return serve(options, server_options)
+    launched = launch_early(options)  # first of all: its libraries take longer to load than ours
+    try:
+        from octavo.server.run import serve
+
+        return serve(options, server_options, launched)
+    finally:
+        if launched is not None:
+            launched.close()

@@ -11,8 +11,9 @@ from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
 from octavo.config import awaited, cache_formats, tapes, variables
-from octavo.config.config import CacheConfig, Config, DeviceConfig, GrammarConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from octavo.config.config import CacheConfig, Config, DeviceConfig, GrammarConfig, ModelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
+from octavo.config.layout import decide_parallel
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
 from octavo.config.machine import MachineFacts, affinity, look, parse_cores
 from octavo.config.observability import decide_log, decide_observability
@@ -262,14 +263,6 @@ def decide_cores(machine: MachineFacts, reasons: list[str]) -> list[int] | None:
     cores = cores[: len(cores) - reserved]
     reasons.append(f"compute threads run on cores {', '.join(map(str, cores))}: the environment names or reserves cores")
     return cores
-
-
-def decide_parallel(options: Options, reasons: list[str]) -> ParallelConfig:
-    alone = environment.in_one_process()
-    if alone:
-        reasons.append("one process: OCTAVO_ENABLE_V1_MULTIPROCESSING=0")
-    backend = "uni" if alone else options.distributed_executor_backend or "mp"
-    return ParallelConfig(tensor_parallel_size=1, executor="processes" if backend == "mp" else "in_process", core_in_process=alone)
 
 
 def decide_cache(options: Options, model: ModelConfig, machine: MachineFacts, reasons: list[str]) -> CacheConfig:

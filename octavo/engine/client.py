@@ -16,9 +16,10 @@ logger = get_logger(__name__)
 
 
 class EngineClient:
-    """For code that may wait. Used by one thread."""
+    """For code that may wait. Used by one thread. launched: the connection to an engine that is on its way already."""
 
-    def __init__(self) -> None:
+    def __init__(self, launched: Connection | None = None) -> None:
+        self._launched = launched
         self._connection: Connection | None = None
         self._pending: deque[EngineOutputs] = deque()  # outputs that came while a call waited for its reply
         self._numbers = itertools.count()
@@ -26,7 +27,7 @@ class EngineClient:
 
     def start(self, config: Config) -> EngineFacts:
         """Start the engine. Raises the OctavoError that stopped it."""
-        connection = connect(config)
+        connection = self._launched or connect(config)
         facts = connection.start(config)
         self._connection = connection
         return facts
@@ -90,10 +91,11 @@ class EngineClient:
 class AsyncEngineClient:
     """For one event loop. A thread receives, so that the loop is woken once a message and never polls.
 
-    dead: set when the engine has died; `death` then says why.
+    dead: set when the engine has died; `death` then says why. launched: the connection to an engine that is on its way already.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, launched: Connection | None = None) -> None:
+        self._launched = launched
         self.dead = asyncio.Event()
         self.death: OctavoError | None = None
         self._connection: Connection | None = None
@@ -106,7 +108,7 @@ class AsyncEngineClient:
     async def start(self, config: Config) -> EngineFacts:
         """Start the engine. Raises the OctavoError that stopped it."""
         loop = asyncio.get_running_loop()
-        connection = connect(config)
+        connection = self._launched or connect(config)
         starting = loop.run_in_executor(None, connection.start, config)
         try:
             facts = await asyncio.shield(starting)

@@ -11,6 +11,8 @@ import zmq
 
 from octavo import environment
 from octavo.config.config import Config
+from octavo.config.layout import decide_parallel
+from octavo.config.options import Options
 from octavo.engine import launcher
 from octavo.engine.process import run_core
 from octavo.errors import EngineDeadError, OctavoError
@@ -40,6 +42,20 @@ class Connection(Protocol):
         ...
 
 
+def launch_early(options: Options) -> "ProcessConnection | None":
+    """The processes of an engine whose configuration is not known yet: they load libraries meanwhile. None: it is to have none."""
+    layout = decide_parallel(options, [])
+    if layout.core_in_process:
+        return None
+    connection = ProcessConnection()
+    try:
+        connection.launch(layout.executor)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def connect(config: Config) -> Connection:
     """The connection that the configuration asks for, not started yet."""
     return ThreadConnection() if config.parallel.core_in_process else ProcessConnection()
@@ -67,17 +83,23 @@ class ProcessConnection:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Any = msgspec.msgpack.Decoder(FromCore).decode
 
-    def start(self, config: Config) -> EngineFacts:
+    def launch(self, executor: str) -> None:
+        """Start the core's process and its worker's, before start() or by it."""
         self._directory = launcher.socket_directory()
         addresses = [f"ipc://{self._directory}/to-core", f"ipc://{self._directory}/from-core"]
+        launcher.connect_outbox(self._outbox, addresses[0])
+        self._inbox.bind(addresses[1])
+        self._wake_receiver.bind("inproc://wake")
+        self._wake_sender.connect("inproc://wake")
+        self._core = launcher.launch("engine core", "engine.process", [*addresses, executor], self._directory)
+        for each in (self._inbox, self._wake_receiver, self._core.life):
+            self._poller.register(each, zmq.POLLIN)
+
+    def start(self, config: Config) -> EngineFacts:
         try:
-            launcher.connect_outbox(self._outbox, addresses[0])
-            self._inbox.bind(addresses[1])
-            self._wake_receiver.bind("inproc://wake")
-            self._wake_sender.connect("inproc://wake")
-            self._core = launcher.launch("engine core", "engine.process", addresses, self._directory)
-            for each in (self._inbox, self._wake_receiver, self._core.life):
-                self._poller.register(each, zmq.POLLIN)
+            if self._core is None:
+                self.launch(config.parallel.executor)
+            assert self._core is not None
             self._outbox.send(self._encode(config))
             facts = self._wait_until_ready(environment.engine_ready_timeout_s())
             self._is_ready = True

@@ -10,7 +10,7 @@ import zmq
 
 from octavo import logging, plugins
 from octavo.config.config import Config
-from octavo.engine.core import EngineCore
+from octavo.engine.executors.executor import Executor
 from octavo.errors import OctavoError
 from octavo.protocol.failure import describe
 from octavo.protocol.messages import FromCore, Outputs, Ready, ToCore, Unreadable
@@ -21,9 +21,23 @@ CHECK_S = 0.25  # how long an idle core may not know that its worker is dead
 
 
 def main(arguments: list[str]) -> None:
-    """arguments: the address to receive from and the address to send to. The first message is the configuration."""
-    receive_from, send_to = arguments
+    """arguments: the address to receive from, the address to send to, and the executor. The first message is the configuration.
+
+    It comes when the front end has read the model's files; the worker's process, which loads most, is on its way by then.
+    """
+    receive_from, send_to, kind = arguments
     logging.configure(process_name="core")
+    executor = load_executor(kind)
+    try:
+        executor.launch()
+        _serve(receive_from, send_to, executor)
+    finally:
+        executor.shutdown()
+
+
+def _serve(receive_from: str, send_to: str, executor: Executor) -> None:
+    from octavo.engine import core  # noqa: F401 - while nothing is to do yet
+
     context = zmq.Context()
     inbox, outbox = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     inbox.setsockopt(zmq.RCVHWM, 0)
@@ -36,16 +50,28 @@ def main(arguments: list[str]) -> None:
     messages: queue.SimpleQueue[ToCore] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(inbox, messages), name="octavo-inbox", daemon=True).start()
     encode = msgspec.msgpack.Encoder().encode
-    run_core(config, messages, lambda message: outbox.send(encode(message)))
+    run_core(config, messages, lambda message: outbox.send(encode(message)), executor)
     outbox.close()
     context.term()  # what was sent last leaves before the process does; the receiving thread is told to close its socket
 
 
-def run_core(config: Config, messages: queue.SimpleQueue[ToCore], send: Callable[[FromCore], Any]) -> None:
-    """Start a core and serve until a Stop comes. Sends Ready first, and Dead if something ended it; raises no Exception."""
+def load_executor(kind: str) -> Executor:
+    found: Executor = plugins.load("engine.executors", kind).create()
+    return found
+
+
+def run_core(
+    config: Config, messages: queue.SimpleQueue[ToCore], send: Callable[[FromCore], Any], executor: Executor | None = None
+) -> None:
+    """Start a core and serve until a Stop comes. Sends Ready first, and Dead if something ended it; raises no Exception.
+
+    executor: launched already; None: the one that the configuration names.
+    """
+    from octavo.engine.core import EngineCore  # takes a while, in which others can start
+
     core: EngineCore | None = None
     try:
-        executor = plugins.load("engine.executors", config.parallel.executor).create()
+        executor = executor or load_executor(config.parallel.executor)
         core = EngineCore(config, executor, QueueInbox(messages, executor.check), lambda outputs: send(Outputs(outputs)), send)
         send(Ready(core.start()))
         core.run()

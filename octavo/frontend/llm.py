@@ -11,6 +11,7 @@ from octavo.config.config import Config
 from octavo.config.options import Options, from_keywords
 from octavo.config.resolve import resolve
 from octavo.engine.client import EngineClient
+from octavo.engine.connection import launch_early
 from octavo.errors import ConfigError, OctavoError, RequestError
 from octavo.frontend import formats
 from octavo.frontend.beam_search import BeamSearch
@@ -63,12 +64,14 @@ class LLM:
 
     def __init__(self, model: str, **options: Any) -> None:
         """Load a model. Keywords are the engine options. Raises ConfigError, ModelNotFoundError, MemoryPlanError ..., with a remedy."""
-        self._begin(resolve(from_keywords({"model": model, **options}), "llm"), EngineClient(), None)
+        self._launch(from_keywords({"model": model, **options}))
 
     @classmethod
     def from_options(cls, options: Options) -> "LLM":
         """An LLM from all options in one object."""
-        return cls.from_config(resolve(options, "llm"))
+        self = cls.__new__(cls)
+        self._launch(options)
+        return self
 
     from_engine_args = from_options
 
@@ -78,6 +81,15 @@ class LLM:
         self = cls.__new__(cls)
         self._begin(config, client or EngineClient(), tokenizer)
         return self
+
+    def _launch(self, options: Options) -> None:
+        launched = launch_early(options)  # while the model's files are looked at, processes load their libraries
+        try:
+            self._begin(resolve(options, "llm"), EngineClient(launched), None)
+        except BaseException:
+            if launched is not None:
+                launched.close()
+            raise
 
     def _begin(self, config: Config, client: EngineClient, tokenizer: Tokenizer | None) -> None:
         if tokenizer is None and not config.model.skip_tokenizer_init:

@@ -15,6 +15,8 @@ from octavo import environment, logging
 from octavo.config.observability import decide_log
 from octavo.config.options import Options, ServerOptions
 from octavo.config.resolve import resolve
+from octavo.engine.client import AsyncEngineClient
+from octavo.engine.connection import Connection
 from octavo.errors import ConfigError, OctavoError, OverloadedError
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.server import tls
@@ -36,13 +38,16 @@ STOPPING = "the server is shutting down"
 Start = Callable[[], Awaitable[AsyncLLM]]
 
 
-def serve(options: Options, server_options: ServerOptions) -> int:
-    """`octavo serve`: the exit code. Raises ConfigError, before anything is loaded, if the address cannot be had or its files are wrong."""
+def serve(options: Options, server_options: ServerOptions, launched: Connection | None = None) -> int:
+    """`octavo serve`: the exit code. Raises ConfigError, before anything is loaded, if the address cannot be had or its files are wrong.
+
+    launched: to the engine's processes, where they are on their way already; the caller closes it.
+    """
     _begin_log(options)
 
     async def start() -> AsyncLLM:
         config = await in_daemon_thread(lambda: resolve(options, "server"))
-        llm = AsyncLLM(config)
+        llm = AsyncLLM(config, AsyncEngineClient(launched))
         await llm.start()
         return llm
 

@@ -9,6 +9,10 @@ from octavo.protocol.step import StepMasks, StepPlan, StepResult
 
 
 class Executor(Protocol):
+    def launch(self) -> None:
+        """Begin with what takes time and needs no configuration; start() does it if nobody has."""
+        ...
+
     def start(self, config: Config) -> WorkerFacts:
         """Load the model. Raises the OctavoError that the worker met."""
         ...

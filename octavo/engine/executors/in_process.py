@@ -21,6 +21,9 @@ class InProcess:
         self._values: queue.SimpleQueue[tuple[Any] | Dead] = queue.SimpleQueue()
         self._compute: Any = None
 
+    def launch(self) -> None:
+        plugins.load("worker", "compute")
+
     def start(self, config: Config) -> WorkerFacts:
         self._compute = plugins.load("worker", "compute").ComputeThread(self._answer)
         self._compute.start(config)

@@ -35,15 +35,19 @@ class Processes:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode_result = msgspec.msgpack.Decoder(StepResult).decode
 
-    def start(self, config: Config) -> WorkerFacts:
+    def launch(self) -> None:
         self._directory = launcher.socket_directory()
         addresses = [f"ipc://{self._directory}/to-worker", f"ipc://{self._directory}/from-worker"]
+        launcher.connect_outbox(self._outbox, addresses[0])
+        self._inbox.bind(addresses[1])
+        self._worker = launcher.launch("worker", "worker.process", addresses, self._directory)
+        self._poller.register(self._inbox, zmq.POLLIN)
+        self._poller.register(self._worker.life, zmq.POLLIN)
+
+    def start(self, config: Config) -> WorkerFacts:
         try:
-            launcher.connect_outbox(self._outbox, addresses[0])
-            self._inbox.bind(addresses[1])
-            self._worker = launcher.launch("worker", "worker.process", addresses, self._directory)
-            self._poller.register(self._inbox, zmq.POLLIN)
-            self._poller.register(self._worker.life, zmq.POLLIN)
+            if self._worker is None:
+                self.launch()
             self._send(b"start", config)
             facts = msgspec.convert(self._value(environment.engine_ready_timeout_s(), is_starting=True), WorkerFacts)
             self._is_ready = True

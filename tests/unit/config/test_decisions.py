@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from octavo.config import lengths, machine, resolve
+from octavo.config import layout, lengths, machine, resolve
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.machine import MachineFacts
 from octavo.config.options import Options, check
@@ -108,7 +108,7 @@ def test_refusals(options: dict[str, Any], match: str) -> None:
         resolve.decide_scheduler(typed, model, "llm", [])
         resolve.decide_cache(typed, model, MACHINE, [])
         resolve.decide_device(typed, MACHINE, [])
-        resolve.decide_parallel(typed, [])
+        layout.decide_parallel(typed, [])
 
     with pytest.raises(ConfigError, match=match):
         decide()
