@@ -80,6 +80,8 @@ class Pipeline:
         self._top_ks = np.zeros(num_rows, np.int32)
         self._top_ps = np.ones(num_rows, np.float64)
         self._seeds = np.zeros(num_rows, np.uint64)
+        self._counting = np.arange(num_rows, dtype=np.int32)
+        self._nothing = np.zeros(num_rows, np.float64)
         self._processors: dict[int, list[Processor]] = {}
         self._wanted: dict[int, Wanted] = {}
         self._prompt_wanted: dict[int, Wanted] = {}
@@ -111,6 +113,11 @@ class Pipeline:
         with arena.scope():
             arena.empty(min(num_samples, LOGPROB_ROWS), self._vocab_size, dtype=torch.float32)
 
+    @property
+    def tells_prompts(self) -> bool:
+        """Whether any row wants log-probabilities of its prompt."""
+        return bool(self._prompt_wanted)
+
     def wants_prompt_logprobs(self, row: int) -> bool:
         return row in self._prompt_wanted
 
@@ -132,7 +139,23 @@ class Pipeline:
         """
         self._drop_padding(logits)
         step = _Step(logits, rows, np.asarray(positions), Masks(masks, self._vocab_size), np.empty(len(rows), np.int32))
-        wanting = np.fromiter((row in self._wanted for row in rows.tolist()), np.bool_, len(rows))
+        recorded: list[int] = []
+        if not self._wanted:
+            self._process(step, self._counting[: len(rows)])
+            self._draw(step, self._counting[: len(rows)], keep_weights=False)
+        else:
+            recorded = self._sample_and_record(step, arena)
+        errors: list[tuple[int, str]] = []
+        if int(step.tokens.min(initial=0)) < 0:
+            errors = [(int(index), _FAULTS[int(step.tokens[index])]) for index in np.flatnonzero(step.tokens < 0)]
+            step.tokens[step.tokens < 0] = -1
+        if self._processors:
+            self._tell_processors(step)
+        return Sampled(step.tokens, np.array(recorded, np.int32), self._logprobs.take() if recorded else None, errors)
+
+    def _sample_and_record(self, step: "_Step", arena: Arena) -> list[int]:
+        """Some rows want log-probabilities: the others are drawn at once, those a few at a time. The indices that have some."""
+        wanting = np.fromiter((row in self._wanted for row in step.rows.tolist()), np.bool_, len(step.rows))
         if not wanting.all():
             indices = np.flatnonzero(~wanting).astype(np.int32)
             self._process(step, indices)
@@ -141,13 +164,13 @@ class Pipeline:
         indices = np.flatnonzero(wanting).astype(np.int32)
         for start in range(0, len(indices), LOGPROB_ROWS):
             recorded += self._record(step, indices[start : start + LOGPROB_ROWS], arena)
-        errors = [(int(index), _FAULTS[int(step.tokens[index])]) for index in np.flatnonzero(step.tokens < 0)]
-        step.tokens[step.tokens < 0] = -1
-        for row in self._processors.keys() & set(rows.tolist()):
-            token = int(step.tokens[np.flatnonzero(rows == row)[0]])
-            for processor in self._processors[row] if token >= 0 else ():
+        return recorded
+
+    def _tell_processors(self, step: "_Step") -> None:
+        for index, row in enumerate(step.rows.tolist()):
+            token = int(step.tokens[index])
+            for processor in self._processors.get(row, ()) if token >= 0 else ():
                 processor.note(token)
-        return Sampled(step.tokens, np.array(recorded, np.int32), self._logprobs.take() if recorded else None, errors)
 
     def _drop_padding(self, logits: torch.Tensor) -> None:
         if self._num_tokens < self._vocab_size:
@@ -155,6 +178,8 @@ class Pipeline:
 
     def _process(self, step: "_Step", indices: Int32) -> None:
         """Processors; a row that is not finite is left alone, or they could hide it. Where logits are looked at after them, masks too."""
+        if not self._processors and not (self._logprobs.is_processed and step.masks.bits is not None):
+            return
         for index in indices.tolist():
             row = int(step.rows[index])
             processors = self._processors.get(row, ())
@@ -170,18 +195,23 @@ class Pipeline:
                 processor.apply(logits, int(step.positions[index]))
 
     def _draw(self, step: "_Step", indices: Int32, keep_weights: bool) -> None:
-        rows = step.rows[indices]
-        tokens = torch.empty(len(indices), dtype=torch.int32)
-        parameters = (self._temperatures[rows], self._min_ps[rows], self._top_ks[rows], self._top_ps[rows])
-        drawn = uniforms(self._seeds[rows], step.positions[indices])
-        columns = [torch.from_numpy(column) for column in (*parameters, drawn)]
+        rows = step.rows if len(indices) == len(step.rows) else step.rows[indices]
+        tokens = np.empty(len(indices), np.int32)
+        temperatures = self._temperatures[rows]
+        if temperatures.any():
+            drawn = uniforms(self._seeds[rows], step.positions[indices])
+        else:  # nothing is drawn, the largest logits are taken
+            drawn = self._nothing[: len(rows)]
+        columns = (temperatures, self._min_ps[rows], self._top_ks[rows], self._top_ps[rows], drawn)
         masks = step.masks
         places = None if masks.bits is None else masks.places(rows)
-        self._sample.implementation(tokens, step.logits, torch.from_numpy(indices), *columns, keep_weights, masks.bits, places)
-        step.tokens[indices] = tokens.numpy()
-        for place, row in enumerate(rows.tolist()):
-            if row in step.masks.forced and tokens[place] != sample_op.NOT_A_NUMBER:
-                step.tokens[indices[place]] = step.masks.forced[row]
+        told = [torch.from_numpy(column) for column in (tokens, indices, *columns)]
+        self._sample.implementation(told[0], step.logits, *told[1:], keep_weights, masks.bits, places)
+        step.tokens[indices] = tokens
+        if masks.forced:
+            for place, row in enumerate(rows.tolist()):
+                if row in masks.forced and tokens[place] != sample_op.NOT_A_NUMBER:
+                    step.tokens[indices[place]] = masks.forced[row]
 
     def _record(self, step: "_Step", indices: Int32, arena: Arena) -> list[int]:
         """Sample rows that want log-probabilities, and gather these. Returns the indices that have some."""

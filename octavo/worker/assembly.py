@@ -20,32 +20,49 @@ class Assembly:
         self._lengths, self._lengths_view = _pair(max_rows, torch.int32)
         self._tables = [_pair(max_rows * table.shape[1], torch.int32) for table in rows.tables]
         self._slots = [_pair(max_tokens, torch.int64) for _ in rows.tables]
-        self._counting = np.arange(max_tokens, dtype=np.int32)
+        self._counting = np.arange(max(max_tokens, max_rows) + 1, dtype=np.int32)
+        self._singles: dict[tuple[int, int], Batch] = {}  # of single tokens, by rows and blocks of a table: always the same tensors
 
     def assemble(self, rows: Int32, starts: Int32, counts: Int32) -> Batch:
-        """rows, starts, counts: row numbers, positions of the first tokens, tokens of each span; all checked before."""
+        """rows, starts, counts: row numbers, positions of the first tokens, tokens of each span; all checked before.
+
+        Raises ValueError if a row would write to the null block.
+        """
         n = len(rows)
-        row_starts = self._starts_view[: n + 1]
-        np.cumsum(counts, out=row_starts[1:])
-        total = int(row_starts[n])
         lengths = self._lengths_view[:n]
         np.add(starts, counts, out=lengths)
         max_count, max_length = int(counts.max()), int(lengths.max())
+        row_starts = self._starts_view[: n + 1]
         if max_count == 1:
-            max_length = longest(max_length, self._rows.max_tokens)
+            total, max_length = n, longest(max_length, self._rows.max_tokens)
+            row_starts[:] = self._counting[: n + 1]
+        else:
+            np.cumsum(counts, out=row_starts[1:])
+            total = int(row_starts[n])
         owners, positions = self._spans(starts, counts, total, max_count)
-        self._tokens_view[:total] = self._rows.tokens[rows[owners], positions]
+        self._tokens_view[:total] = self._rows.tokens[rows if max_count == 1 else rows[owners], positions]
         size = self._rows.block_size
-        columns, offsets = np.divmod(positions, size)
-        width = (max_length + size - 1) // size
-        tables, slots = [], []
-        for source, (table, table_view), (slot, slot_view) in zip(self._rows.tables, self._tables, self._slots):
+        width = -(-max_length // size)
+        columns = positions // size
+        offsets = positions - columns * size
+        for group, (source, (_, table_view), (_, slot_view)) in enumerate(zip(self._rows.tables, self._tables, self._slots)):
             view = table_view[: n * width].reshape(n, width)
             np.take(source[:, :width], rows, axis=0, out=view, mode="clip")
-            np.multiply(view[owners, columns], size, out=slot_view[:total], dtype=np.int64)
+            blocks = view[owners, columns]
+            if not blocks.all():
+                raise ValueError(f"a row would write to the null block of cache group {group}")
+            np.multiply(blocks, size, out=slot_view[:total], dtype=np.int64)
             slot_view[:total] += offsets
-            tables.append(table[: n * width].view(n, width))
-            slots.append(slot[:total])
+        if max_count > 1:
+            return self._batch(total, n, width, max_count, max_length)
+        shape = n, width
+        batch = self._singles.get(shape)
+        if batch is None or batch.max_length != max_length:
+            batch = self._singles[shape] = self._batch(total, n, width, max_count, max_length)
+        batch.plans.clear()
+        return batch
+
+    def _batch(self, total: int, n: int, width: int, max_count: int, max_length: int) -> Batch:
         return Batch(
             num_tokens=total,
             num_rows=n,
@@ -53,11 +70,11 @@ class Assembly:
             positions=self._positions[:total],
             row_starts=self._starts[: n + 1],
             lengths=self._lengths[:n],
-            tables=tables,
-            slots=slots,
+            tables=[table[: n * width].view(n, width) for table, _ in self._tables],
+            slots=[slot[:total] for slot, _ in self._slots],
             max_count=max_count,
             max_length=max_length,
-            block_size=size,
+            block_size=self._rows.block_size,
         )
 
     def _spans(self, starts: Int32, counts: Int32, total: int, max_count: int) -> tuple[Int32, Int32]:

@@ -99,26 +99,29 @@ class Execution:
             (starts > state.computed[numbers], "the tokens before the span were never computed"),
             *((have[numbers] * state.block_size < ends, f"blocks of group {g} are missing") for g, have in enumerate(state.num_blocks)),
         ]
-        wrong = np.logical_or.reduce([fault for fault, _ in faults])
+        right = np.ones(n, np.bool_)
         for fault, message in faults:
             if fault.any():
                 _note(errors, fault, numbers, epochs, message)
-        right = ~wrong
-        unsettled = np.zeros(n, np.bool_)
-        unsettled[right] = state.resolve(
-            numbers[right], (ends - drafts)[right], unpack(plan.token_sources)[right], unpack(plan.token_values)[right]
-        )
-        unsettled |= right & self._place_drafts(plan, numbers, ends, drafts, right)
+                right &= ~fault
+        sources, values, settled = unpack(plan.token_sources), unpack(plan.token_values), ends - drafts
+        if right.all():
+            unsettled = state.resolve(numbers, settled, sources, values)
+        else:
+            unsettled = np.zeros(n, np.bool_)
+            unsettled[right] = state.resolve(numbers[right], settled[right], sources[right], values[right])
+        if plan.drafts:
+            unsettled |= right & self._place_drafts(plan, numbers, ends, drafts, right)
         if unsettled.any():
             _note(errors, unsettled, numbers, epochs, "the worker does not know the tokens of the span")
+        elif not errors:
+            return span
         chosen = right & ~unsettled
         return span if chosen.all() else span.only(chosen)
 
     def _place_drafts(self, plan: StepPlan, numbers: Int32, ends: Int32, counts: Int32, right: np.ndarray) -> np.ndarray:
         """Write drafts where they would stand. True for a row whose drafts this worker should have proposed itself: it has no proposer."""
         wrong = np.zeros(len(numbers), np.bool_)
-        if not plan.drafts:
-            return wrong
         drafts = unpack(plan.drafts)
         first = np.cumsum(counts) - counts
         for i in np.flatnonzero(counts).tolist():
@@ -132,9 +135,6 @@ class Execution:
     def _forward(self, span: Span) -> Forward:
         """Leaves each row's hidden states one behind the other."""
         batch = self._assembly.assemble(span.rows, span.starts, span.counts)
-        for group, slots in enumerate(batch.slots):
-            if int(slots.numpy().min()) < batch.block_size:
-                raise ValueError(f"a row would write to the null block of cache group {group}")
         if batch.max_count == 1:
             makes_logits = len(span.rows) <= SAMPLE_ROWS and bool(span.samples.all())
             forward = self._tapes.run(Key(len(span.rows), batch.max_length, makes_logits), lambda: self._compute(batch, makes_logits))

@@ -37,9 +37,13 @@ class StepSampler:
     ) -> None:
         """Writes into result and errors."""
         hidden, logits = forward
+        if logits is not None:
+            self._sample_all(plan, span, logits, masks, result, errors)
+            return
         row_starts = np.zeros(len(span.counts) + 1, np.int32)  # where each row's tokens begin
         np.cumsum(span.counts, out=row_starts[1:])
-        self._tell_prompts(plan, span, hidden, row_starts, result, errors)
+        if self._pipeline.tells_prompts:
+            self._tell_prompts(plan, span, hidden, row_starts, result, errors)
         takers = np.flatnonzero(span.samples).astype(np.int32)
         gains = _Gains(len(plan.rows) // 4)
         while len(takers):
@@ -49,13 +53,8 @@ class StepSampler:
             flat = (row_starts[1:] - 1 - span.draft_counts)[takers] + depths
             drafted = depths < span.draft_counts[takers]
             drafts = self._rows.tokens[span.rows[takers], np.minimum(places, self._rows.max_tokens)]
-            if logits is None:
-                sampled = self._sample(hidden, flat, span.rows[takers], places, masks)
-            else:  # of all rows, each of which has one token: this is the only round
-                sampled = self._pipeline.sample(logits, span.rows, places, masks, self._arena)
-            for index, message in sampled.errors:
-                row = int(span.rows[takers[index]])
-                errors[row] = RowError(row, int(self._rows.epochs[row]), message)
+            sampled = self._sample(hidden, flat, span.rows[takers], places, masks)
+            self._note(sampled, span.rows[takers], errors)
             right = sampled.tokens >= 0
             gains.add(span.indices[takers], sampled, right)
             kept = takers[right]
@@ -66,6 +65,28 @@ class StepSampler:
             gained = np.maximum(gains.counts[span.indices] - 1, 0)
             self._rows.computed[span.rows] = span.starts + span.counts - span.draft_counts + np.minimum(gained, span.draft_counts)
         gains.tell(result)
+
+    def _sample_all(
+        self, plan: StepPlan, span: Span, logits: torch.Tensor, masks: StepMasks | None, result: StepResult, errors: dict[int, RowError]
+    ) -> None:
+        """Every row has one token, and its logits are there."""
+        places = span.starts + 1
+        sampled = self._pipeline.sample(logits, span.rows, places, masks, self._arena)
+        gains = _Gains(len(plan.rows) // 4)
+        if sampled.errors:
+            self._note(sampled, span.rows, errors)
+            right = sampled.tokens >= 0
+            gains.add(span.indices, sampled, right)
+            self._rows.append_samples(span.rows[right], places[right], sampled.tokens[right], plan.step)
+        else:
+            gains.add(span.indices, sampled, None)
+            self._rows.append_samples(span.rows, places, sampled.tokens, plan.step)
+        gains.tell(result)
+
+    def _note(self, sampled: Sampled, rows: Int32, errors: dict[int, RowError]) -> None:
+        for index, message in sampled.errors:
+            row = int(rows[index])
+            errors[row] = RowError(row, int(self._rows.epochs[row]), message)
 
     def _sample(self, hidden: torch.Tensor, flat: Int32, rows: Int32, places: Int32, masks: StepMasks | None) -> Sampled:
         """One token for each position `flat` of the step's tokens, at most SAMPLE_ROWS of them at a time."""
@@ -127,9 +148,11 @@ class _Gains:
         self.counts = np.zeros(num_rows, np.int32)
         self._rounds: list[_Round] = []
 
-    def add(self, indices: Int32, sampled: Sampled, right: np.ndarray) -> None:
-        self.counts[indices[right]] += 1
-        self._rounds.append(_Round(indices[right], sampled.tokens[right], indices[sampled.logprob_rows], sampled.logprobs))
+    def add(self, indices: Int32, sampled: Sampled, right: np.ndarray | None) -> None:
+        """right: which of them got a token; None: all."""
+        gained, tokens = (indices, sampled.tokens) if right is None else (indices[right], sampled.tokens[right])
+        self.counts[gained] += 1
+        self._rounds.append(_Round(gained, tokens, indices[sampled.logprob_rows], sampled.logprobs))
 
     def tell(self, result: StepResult) -> None:
         result.token_counts = pack(self.counts)

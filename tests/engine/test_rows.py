@@ -96,7 +96,8 @@ def test_assembly_equals_a_plain_loop(seed: int) -> None:
         assert batch.row_starts.tolist() == [0, *np.cumsum(counts).tolist()]
         assert batch.lengths.tolist() == [s + c for s, c in zip(starts, counts)]
         assert batch.max_count == max(counts)
-        assert batch.max_length == max(s + c for s, c in zip(starts, counts))
+        # of single tokens always the same, rounded up: here to the longest context that there can be
+        assert batch.max_length == (40 if max(counts) == 1 else max(s + c for s, c in zip(starts, counts)))
         for group in range(2):
             table = rows.tables[group]
             assert batch.slots[group].tolist() == [int(table[row, p // BLOCK]) * BLOCK + p % BLOCK for _, row, p in flat]
