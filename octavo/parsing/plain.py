@@ -22,7 +22,7 @@ class Plain:
         self._before = "start"  # what the text at the place reached comes after: start, text, call, thought
         self._last = ""  # the last character of content that is no white space
         self._is_thinking, self._is_stripping = _at_start(thoughts, prompt_end)
-        mark = run.alphabet.marker
+        mark = run.marker
         call_words = [mark(word) for word in calls.first_words] if calls else []
         opens = _counting([mark(word) for word in thoughts.opens], thoughts.opens) if thoughts else []
         self._opens = opens
@@ -170,7 +170,7 @@ class Plain:
 
     def _is_call_next(self) -> Reading[bool]:
         run, calls = self._run, self._calls
-        ways = [[run.alphabet.marker(word)] for word in calls.first_words] if calls else []
+        ways = [[run.marker(word)] for word in calls.first_words] if calls else []
         while (answer := run.follows(run.at, ways)) is None:
             yield from run.more()
         return answer
