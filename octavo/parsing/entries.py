@@ -152,12 +152,13 @@ class Entries:
         if not self.forgets_close or run.is_quoting or not isinstance(properties, dict):
             return None
         opening = self.wrap + run.marker(self.open)
-        here, at = run.at, max(start, run.text.rfind(run.marker(self.close), start, end))
+        here, at = run.at, max(start + len(self.wrap), run.text.rfind(run.marker(self.close), start, end))
         while (at := run.text.find(opening, at, end)) >= 0:
             run.at = at + len(self.wrap)
             head = yield from self._read_head(run)
             stands, run.at = run.at, here
-            if head and head[0] in properties and head[0] not in seen and run.text.startswith(self.wrap, stands) and stands < end:
+            is_wrapped = run.text.startswith(self.wrap, stands) and stands < end and stands + 2 * len(self.wrap) <= end
+            if head and head[0] in properties and head[0] not in seen and is_wrapped:
                 return at + len(self.wrap)
             at += 1
         return None

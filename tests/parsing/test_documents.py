@@ -103,6 +103,8 @@ def is_unambiguous(writer: Writer, text: str) -> bool:
     """Whether a raw value can be told from the markup after it. A format without escapes cannot write the others."""
     if not writer.ends_of_values:
         return True
+    if writer.forgives and re.search(writer.forgives, text.replace(quoted_calls(writer), "")):
+        return False
     text = text.replace(quoted_calls(writer), "x") if writer.quotes_whole_calls else text
     close, *following = writer.ends_of_values
     first_words = plugins.load("parsing.tools", writer.tool_format).FORMAT.first_words

@@ -194,3 +194,17 @@ def test_what_looks_like_a_call_without_its_first_marker_does_not_reach_over_the
     parser = open_parser(tool_format="qwen3_coder", tools=PAIR, markers={"<tool_call>": 1, "</tool_call>": 2}.get)
     events = join([*parser.feed(pieces), *parser.finish()])
     assert events == [Content(said), ToolCall(0, "now"), Arguments(0, '{"a": "1", "b": "</tool_call>"}'), ToolEnd(0)]
+
+
+def test_a_call_is_no_call_after_its_first_marker_in_letters() -> None:
+    """The vocabulary has the marker as a token: a model that spells it shows what a call looks like."""
+    said = "So: <tool_call>\n<function=now></function>"
+    parser = open_parser(tool_format="qwen3_coder", tools=PAIR, markers={"<tool_call>": 1, "</tool_call>": 2}.get)
+    assert join([*parser.feed([Piece(letter) for letter in said]), *parser.finish()]) == [Content(said)]
+
+
+def test_a_value_that_is_the_beginning_of_an_entry_is_no_forgotten_marker() -> None:
+    text = "<tool_call>\n<function=now>\n<parameter=a>\n<parameter=b>\n</parameter>\n</function>\n</tool_call>"
+    parser = open_parser(tool_format="qwen3_coder", tools=PAIR)
+    events = [*parser.feed([Piece(text)]), *parser.finish()]
+    assert "".join(event.text for event in events if isinstance(event, Arguments)) == '{"a": "<parameter=b>"}'
