@@ -109,7 +109,9 @@ MORE = {
         ends_of_values=("<escape>",),
         quotes_whole_calls=False,
     ),
-    "granite": Writer("granite", objects(start="<|tool_call|>[", end="]", between=", ", is_each=False), ("<|tool_call|>",)),
+    "granite": Writer(
+        "granite", objects(start="<|tool_call|>[", end="]", between=", ", is_each=False), ("<|tool_call|>",), letters=("<tool_call>",)
+    ),
     "granite in letters": Writer(
         "granite",
         objects(start="<tool_call>[", end="]", between=", ", is_each=False),

@@ -167,6 +167,8 @@ def answers(name: str, has_tokens: bool) -> st.SearchStrategy[Answer]:
         text = text.strip()
         if not has_tokens and any(marker in text for marker in ("[THINK]", "[/THINK]", "<think>", "</think>")):
             return "x"
+        if any(marker in text for marker in writer.letters):
+            return "x"
         return text if text[:1] not in ("{", "[") else "x" + text
 
     prose = texts(markers, 1).map(sayable)
