@@ -190,7 +190,7 @@ class Options:
     # --- structured output
     structured_outputs_config: dict[str, Any] = option(
         {},
-        "JSON: backend (auto, guidance), disable_any_whitespace, disable_additional_properties, enable_in_reasoning, "
+        "JSON: backend (auto, guidance, xgrammar), disable_any_whitespace, disable_additional_properties, enable_in_reasoning, "
         "close_at_max_tokens (near max_tokens a document is brought to its end), reasoning_parser, reasoning_parser_plugin",
         "Structured output",
         kind="json",

@@ -1,6 +1,7 @@
 """resolve(): from what was typed to what is done, with the reason of each decision. Only `resolve_model` reads files."""
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -148,11 +149,11 @@ def decide_grammar(options: Options) -> GrammarConfig:
     given = {key: value for key, value in options.structured_outputs_config.items() if not key.startswith("reasoning_parser")}
     backend = given.pop("backend", None) or "auto"
     if backend in ("outlines", "lm-format-enforcer"):
-        raise ConfigError(f"structured_outputs_config: octavo has no back end {backend}", "use auto or guidance")
+        raise ConfigError(f"structured_outputs_config: octavo has no back end {backend}", "use auto, guidance or xgrammar")
     if backend not in ("auto", "guidance", "xgrammar"):
-        raise ConfigError(f"structured_outputs_config: unknown back end {backend!r}", "use auto or guidance")
-    if backend == "xgrammar":
-        raise ConfigError("structured_outputs_config: this version of octavo has no back end xgrammar", "use auto or guidance")
+        raise ConfigError(f"structured_outputs_config: unknown back end {backend!r}", "use auto, guidance or xgrammar")
+    if backend == "xgrammar" and importlib.util.find_spec("xgrammar") is None:
+        raise ConfigError("structured_outputs_config: the back end xgrammar is not installed", "pip install 'octavo[xgrammar]'")
     for key, value in given.items():
         if not isinstance(value, bool):
             raise ConfigError(f"structured_outputs_config: {key} must be true or false, not {value!r}")

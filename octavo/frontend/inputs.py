@@ -9,12 +9,11 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from octavo import environment
+from octavo import environment, plugins
 from octavo.config.config import GrammarConfig, ModelConfig, SchedulerConfig
 from octavo.errors import RequestError
 from octavo.frontend.reading import Reader
 from octavo.frontend.reasoning import ReasoningMarkers, reasoning_of
-from octavo.grammar.backends import guidance
 from octavo.grammar.grammar import grammar_of
 from octavo.grammar.vocabulary import SpecialTexts, special_texts
 from octavo.logging import get_logger
@@ -254,7 +253,7 @@ class InputProcessor:
             self._specials = SpecialTexts(special_texts(self.tokenizer.added_tokens))
         grammar = grammar_of(params, self._grammar, self._specials)
         if grammar.key not in self._checked:
-            guidance.check(grammar)
+            plugins.load("grammar.backends", self._grammar.backend).check(grammar)
             self._checked[grammar.key] = None
             while len(self._checked) > MOST_CHECKED:
                 self._checked.popitem(last=False)

@@ -26,6 +26,7 @@ from octavo.frontend.inputs import (
     too_long,
     unavailable,
 )
+from octavo.frontend.messages import read_messages
 from octavo.frontend.metrics import Metric, Metrics
 from octavo.frontend.outputs import OutputProcessor
 from octavo.frontend.progress import Progress
@@ -106,7 +107,8 @@ class LLM:
         self._finalizer = weakref.finalize(self, _end, client, tracer)  # runs at exit too
         self._inputs = InputProcessor(config.model, config.scheduler, tokenizer, self.facts.max_model_len, config.grammar)
         formats.check("reasoning", config.reasoning_parser, config.reasoning_parser_plugin)
-        self._inputs.reasoning = markers_of(formats.settle("reasoning", config.reasoning_parser, config.model, tokenizer))
+        self._reasoning_format = formats.settle("reasoning", config.reasoning_parser, config.model, tokenizer)
+        self._inputs.reasoning = markers_of(self._reasoning_format)
         self._inputs.has_typed_reasoning = config.reasoning_parser not in (None, "auto")
         self._metrics = Metrics(config, self.facts) if config.log_stats else None
         shared_prefix = self.facts.block_size if config.cache.prefix_caching else None
@@ -167,6 +169,24 @@ class LLM:
             for each in _conversations(messages)
         ]
         return self._run(encoded, sampling_params, priority, lora_request, use_tqdm)
+
+    def read(
+        self,
+        output: RequestOutput,
+        sampling_params: SamplingParams | None = None,
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        tool_call_parser: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """An answer of chat() as messages with content, reasoning and tool_calls, as the server gives them; one for each of its outputs.
+
+        sampling_params, tools: those of the chat. tool_call_parser: a format's name; None finds the model's. Raises ConfigError for a name
+        that is none.
+        """
+        tokenizer, model = self.get_tokenizer(), self.config.model
+        tool_format = formats.settle("tools", tool_call_parser, model, tokenizer) if tools else None
+        params = sampling_params or self.get_default_sampling_params()
+        return read_messages(output, tokenizer, params, tools, tool_format, self._reasoning_format)
 
     def enqueue(
         self,

@@ -1,4 +1,5 @@
-"""What a library for grammars does for us: a file in backends/ has a class Backend with these methods."""
+"""What a library for grammars does for us: a file in backends/ has a class Backend with these methods, and a function check(grammar) that
+raises RequestError for what Backend.compile would refuse, without a vocabulary and without loading much: the front end calls it."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, Self

@@ -9,7 +9,7 @@ import msgspec
 from octavo.config.config import GrammarConfig
 from octavo.errors import RequestError
 from octavo.grammar.json_schema import JsonOptions, read_schema
-from octavo.grammar.lark import literal, to_lark
+from octavo.grammar.lark import is_ebnf, literal, to_lark
 from octavo.grammar.regex import to_lark_regex
 from octavo.grammar.structural_tag import Specials, TagGrammar, plain
 from octavo.protocol.sampling_params import StructuredOutputsParams
@@ -24,7 +24,8 @@ MAX_REGEX = 65_536  # characters
 class Grammar:
     """kind: one of KINDS. Of schema, text and sides, those are set that the kind has.
 
-    schema: of json and json_object, simplified. text: of regex the pattern, else Lark. sides: grammars that the Lark names.
+    schema: of json and json_object, simplified. text: of regex the pattern, else Lark. sides: grammars that the Lark names. ebnf: what the
+    Lark was translated from.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class Grammar:
     schema: Any = None
     sides: tuple[tuple[str, str], ...] = ()
     options: JsonOptions = field(default_factory=JsonOptions)
+    ebnf: str | None = None
 
     @property
     def is_json(self) -> bool:
@@ -69,7 +71,7 @@ def grammar_of(params: StructuredOutputsParams, config: GrammarConfig, specials:
         case "grammar":
             if not isinstance(params.grammar, str):
                 raise _wrong("grammar", "it must be a string")
-            return Grammar("grammar", to_lark(params.grammar))
+            return Grammar("grammar", to_lark(params.grammar), ebnf=params.grammar if is_ebnf(params.grammar) else None)
     tag = params.structural_tag
     if not isinstance(tag, (str, dict)):
         raise _wrong("structural_tag", "it must be a JSON string")

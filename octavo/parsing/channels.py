@@ -30,7 +30,7 @@ class Channels:
 
     def read(self, run: Run, has_tools: bool, prompt_end: str) -> Reading[None]:
         """Reads one answer."""
-        mark = run.alphabet.marker
+        mark = run.marker
         ends = [mark(word) for word in (*self.ends, self.start)]
         header_ends = [mark(self.message), *ends]
         _, _, opened = prompt_end.rpartition(self.start)
@@ -52,7 +52,7 @@ class Channels:
 
     def _facts(self, run: Run, header: str) -> tuple[str, str]:
         """A header's channel (the last one named) and recipient."""
-        _, _, last = header.rpartition(run.alphabet.marker(self.channel))
+        _, _, last = header.rpartition(run.marker(self.channel))
         channel = re.match(r"\s*([^\s<\ud800-\udfff]*)", last)
         assert channel is not None
         recipients = _RECIPIENT.findall(header)
@@ -61,7 +61,7 @@ class Channels:
     def _pass_header(self, run: Run, header: str, is_last: bool) -> None:
         """A header without a text: where the model stopped in it by itself, what it wrote is content."""
         if is_last and not run.was_cut_off:
-            _, found, said = header.rpartition(run.alphabet.marker(self.channel))
+            _, found, said = header.rpartition(run.marker(self.channel))
             name = next((name for name in self.shown if said.startswith(name)), "")
             run.say(said.removeprefix(name).lstrip() if found else header)
 

@@ -43,7 +43,7 @@ class Elements:
     item: str = "item"
 
     def read(self, run: Run, call: Call) -> Reading[bool]:
-        mark = run.alphabet.marker(self.mark)
+        mark = run.marker(self.mark)
         known = _Known(call.parameters, call.parameters)
         call.put("{")
         seen: set[str] = set()

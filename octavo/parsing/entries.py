@@ -5,7 +5,6 @@ exists at the end of the answer, a second reading forgives forgotten markers.
 """
 
 import html
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.parsing.json_text import quoted
@@ -37,7 +36,7 @@ class Entries:
     then: str = ""
 
     def read(self, run: Run, call: Call) -> Reading[bool]:
-        mark = run.alphabet.marker
+        mark = run.marker
         seen: set[str] = set()
         call.put("{")
         while True:
@@ -50,6 +49,8 @@ class Entries:
                 return False
             key, kind = head
             text = yield from self._read_value(run, call, seen | {key})
+            if text is None:
+                return False
             if key in seen:
                 continue  # the first one counts
             call.put((", " if seen else "") + f"{quoted(key)}: {self._converted(call, key, kind, text)}")
@@ -62,7 +63,7 @@ class Entries:
 
     def _read_head(self, run: Run) -> Reading[tuple[str, str] | None]:
         """Reads an entry up to its value: its key and type. None: no entry stands here."""
-        mark = run.alphabet.marker
+        mark = run.marker
         if not (yield from run.literal(mark(self.open))):
             return None
         key = (yield from run.until(mark(self.key_end))).strip()
@@ -82,19 +83,22 @@ class Entries:
         key = run.alphabet.argument(key)
         return html.unescape(key) if self.is_escaped else key, kind
 
-    def _read_value(self, run: Run, call: Call, seen: set[str]) -> Reading[str]:
-        """Reads a value and its closing marker."""
+    def _read_value(self, run: Run, call: Call, seen: set[str]) -> Reading[str | None]:
+        """Reads a value and its closing marker. None: calls begin within calls whose first marker is missing, so these are none."""
         start = scan = run.at
+        close, end = run.marker(self.close), run.marker(self.end)
         while True:
-            found = self._next_marker(run, scan, () if run.is_quoting else _outer(call).first_words)
+            found = self._next_marker(run, scan, call)
             if found is None:
                 scan = max(scan, len(run.text) - self._longest(run, call))
                 yield from run.more()
                 continue
             at, word = found
-            after = at + len(run.alphabet.marker(word)) if word == self.close else at
+            if run.is_unsure and word == run.marker(_outer(call).open) and not run.is_quoting:
+                return None
+            after = at + len(close) if word == close else at
             ways = self._ways_on(run, call)
-            if word in (self.close, self.end) and (yield from self._follows(run, after, [(self.open,), *ways] if after > at else ways)):
+            if word in (close, end) and (yield from self._follows(run, after, [(self.open,), *ways] if after > at else ways)):
                 forgotten = yield from self._next_entry(run, call, start, at, seen)
                 run.at = after if forgotten is None else forgotten
                 return self._unwrapped(run, run.text[start : at if forgotten is None else forgotten])
@@ -105,17 +109,24 @@ class Entries:
             text = text.removeprefix(self.wrap).removesuffix(self.wrap)
         return run.alphabet.argument(text)
 
-    def _next_marker(self, run: Run, scan: int, first_words: Sequence[str]) -> tuple[int, str] | None:
-        words = (self.close, *first_words, *((self.end,) if run.doubts == FORGOTTEN else ()))
-        places = [(at, -len(word), word) for word in words if (at := run.text.find(run.alphabet.marker(word), scan)) >= 0]
+    def _next_marker(self, run: Run, scan: int, call: Call) -> tuple[int, str] | None:
+        """The next place where the value may end, or where a call may be quoted, and what stands there."""
+        words = [run.marker(self.close), *([run.marker(self.end)] if run.doubts == FORGOTTEN else []), *self._starts(run, call)]
+        places = [(at, -len(word), word) for word in words if (at := run.text.find(word, scan)) >= 0]
         if not places:
             return None
         at, _, word = min(places)
         return at, word
 
+    def _starts(self, run: Run, call: Call) -> list[str]:
+        """What a quoted call may begin with: a model that quotes one writes its markers as such, or as ordinary text."""
+        if run.is_quoting:
+            return []
+        words = _outer(call).first_words
+        return list(dict.fromkeys((*map(run.marker, words), *words)))
+
     def _longest(self, run: Run, call: Call) -> int:
-        words = (self.close, self.end, *_outer(call).first_words)
-        return max(len(run.alphabet.marker(word)) for word in words) - 1
+        return max(map(len, (run.marker(self.close), run.marker(self.end), *self._starts(run, call)))) - 1
 
     def _ways_on(self, run: Run, call: Call) -> list[tuple[str, ...]]:
         """How a call may go on at its end marker."""
@@ -127,7 +138,7 @@ class Entries:
         return [(self.end, word) for word in (outer.close, outer.call_word, END) if word != END or not run.was_cut_off]
 
     def _follows(self, run: Run, at: int, ways: list[tuple[str, ...]]) -> Reading[bool]:
-        marked = [tuple(run.alphabet.marker(word) for word in way) for way in ways]
+        marked = [tuple(run.marker(word) for word in way) for way in ways]
         while (answer := run.follows(at, marked)) is None:
             yield from run.more()
         return answer
@@ -140,24 +151,26 @@ class Entries:
         properties = call.parameters.get("properties")
         if not self.forgets_close or run.is_quoting or not isinstance(properties, dict):
             return None
-        opening = self.wrap + run.alphabet.marker(self.open)
-        here, at = run.at, max(start, run.text.rfind(run.alphabet.marker(self.close), start, end))
+        opening = self.wrap + run.marker(self.open)
+        here, at = run.at, max(start + len(self.wrap), run.text.rfind(run.marker(self.close), start, end))
         while (at := run.text.find(opening, at, end)) >= 0:
             run.at = at + len(self.wrap)
             head = yield from self._read_head(run)
             stands, run.at = run.at, here
-            if head and head[0] in properties and head[0] not in seen and run.text.startswith(self.wrap, stands) and stands < end:
+            is_wrapped = run.text.startswith(self.wrap, stands) and stands < end and stands + 2 * len(self.wrap) <= end
+            if head and head[0] in properties and head[0] not in seen and is_wrapped:
                 return at + len(self.wrap)
             at += 1
         return None
 
     def _quoted_until(self, run: Run, call: Call, at: int, word: str) -> Reading[int | None]:
         """The end of a whole call that begins here, inside a value: it is text."""
-        if run.doubts != QUOTES or word not in _outer(call).first_words or run.num_endless > MAX_ENDLESS:
+        if run.doubts != QUOTES or word not in self._starts(run, call) or run.num_endless > MAX_ENDLESS:
             return None
+        is_spelling = word not in map(run.marker, _outer(call).first_words)
         mark = run.mark()
         run.at = at
-        run.is_quoting = True
+        run.is_quoting, run.is_spelling = True, is_spelling
         try:
             is_call = yield from _outer(call).read(run)
             return run.at if is_call else None
@@ -165,7 +178,7 @@ class Entries:
             run.num_endless += 1
             return None
         finally:
-            run.is_quoting = False
+            run.is_quoting = run.is_spelling = False
             run.back(mark)
 
 

@@ -61,7 +61,7 @@ class ToolFormat:
         """Reads calls at the place reached. False if none are written there; Cut if the text ends before the first one does."""
         if not self.open:
             return (yield from self._read_call(run))
-        has_open = yield from run.literal(run.alphabet.marker(self.open))
+        has_open = yield from run.literal(run.marker(self.open))
         if has_open or run.is_quoting:
             return (has_open or not self.is_open_needed) and (yield from self._read_section(run))
         if self.is_open_needed:
@@ -84,7 +84,7 @@ class ToolFormat:
             yield from run.blank()
             if num_calls and (yield from run.is_at_end()):
                 return True
-            if (yield from run.literal(run.alphabet.marker(self.close))):
+            if (yield from run.literal(run.marker(self.close))):
                 return num_calls > 0 or not has_noise
             mark = run.mark()
             try:
@@ -139,7 +139,7 @@ class ToolFormat:
         """Passes text up to the next call or the end of the section."""
         if not self.skips_noise or run.is_quoting:
             return False
-        words = [run.alphabet.marker(word) for word in (self.call_word, self.close)]
+        words = [run.marker(word) for word in (self.call_word, self.close)]
         scan = run.at + 1
         while True:
             places = [at for word in words if (at := run.text.find(word, scan)) >= 0]

@@ -22,6 +22,9 @@ class Outer(Protocol):
     """What stands around a call's own row: the format that it is a part of. The words are markers, "" where there is none."""
 
     @property
+    def open(self) -> str: ...
+
+    @property
     def close(self) -> str: ...
 
     @property
@@ -91,7 +94,7 @@ def read_row(run: Run, call: Call, row: Row) -> Reading[bool]:
     for part in row:
         if isinstance(part, str):
             yield from run.blank()
-            if not (yield from run.literal(run.alphabet.marker(part))):
+            if not (yield from run.literal(run.marker(part))):
                 return False
         elif not (yield from part.read(run, call)):
             return False
@@ -112,7 +115,7 @@ class Name:
     def read(self, run: Run, call: Call) -> Reading[bool]:
         yield from run.blank()
         if self.until:
-            word = (yield from run.until(run.alphabet.marker(self.until))).strip()
+            word = (yield from run.until(run.marker(self.until))).strip()
             if run.is_quoting and not PLAIN.fullmatch(word):
                 return False
         else:
@@ -143,7 +146,7 @@ class Until:
     marker: str
 
     def read(self, run: Run, call: Call) -> Reading[bool]:
-        yield from run.until(run.alphabet.marker(self.marker))
+        yield from run.until(run.marker(self.marker))
         return True
 
 
@@ -158,7 +161,7 @@ class Maybe:
         yield from run.blank()
         first = self.row[0]
         assert isinstance(first, str)
-        if (yield from run.is_at_end()) or not (yield from run.literal(run.alphabet.marker(first))):
+        if (yield from run.is_at_end()) or not (yield from run.literal(run.marker(first))):
             run.at = start
             return True
         return (yield from read_row(run, call, self.row[1:]))
@@ -176,7 +179,7 @@ class OneOf:
             yield from run.blank()
             first = row[0]
             if isinstance(first, str):
-                fits = yield from run.literal(run.alphabet.marker(first))
+                fits = yield from run.literal(run.marker(first))
                 rest = row[1:]
             else:
                 begins = getattr(first, "begins", "")
@@ -344,7 +347,7 @@ class Braces:
     begins = "{"
 
     def read(self, run: Run, call: Call) -> Reading[bool]:
-        arguments = yield from brace_text.read_object(run, run.alphabet.marker(self.quote))
+        arguments = yield from brace_text.read_object(run, run.marker(self.quote))
         if arguments is None:
             return False
         call.put(arguments)

@@ -7,6 +7,7 @@ from typing import Literal
 from octavo.parsing.formats import ReasoningFormat, ToolFormat
 from octavo.parsing.run import MAX_ENDLESS, Cut, Reading, Run, torn
 
+TAIL = 64  # characters of content that are looked back at
 _SPACES = " \t\r\n"
 _REST = re.compile("[ \t\r\n\ud800-\udfff]*")
 Found = Literal["call", "bare", "open", "close", "ignored", "wrap", "end"]
@@ -20,9 +21,9 @@ class Plain:
         self._calls = calls
         self._thoughts = thoughts
         self._before = "start"  # what the text at the place reached comes after: start, text, call, thought
-        self._last = ""  # the last character of content that is no white space
+        self._last = ""  # the end of the content so far
         self._is_thinking, self._is_stripping = _at_start(thoughts, prompt_end)
-        mark = run.alphabet.marker
+        mark = run.marker
         call_words = [mark(word) for word in calls.first_words] if calls else []
         opens = _counting([mark(word) for word in thoughts.opens], thoughts.opens) if thoughts else []
         self._opens = opens
@@ -144,9 +145,7 @@ class Plain:
                 run.at += len(word)
             elif found == "wrap":
                 yield from self._pass_wrap(blank, word)
-            elif (found == "close" or (found == "bare" and not self._is_line_start(blank))) or not (
-                yield from self._try_call(blank, word, is_bare=found == "bare")
-            ):
+            elif not self._may_be_call(found, blank, word) or not (yield from self._try_call(blank, word, is_bare=found == "bare")):
                 self._say(blank + word)
                 run.at += len(word)
 
@@ -170,7 +169,7 @@ class Plain:
 
     def _is_call_next(self) -> Reading[bool]:
         run, calls = self._run, self._calls
-        ways = [[run.alphabet.marker(word)] for word in calls.first_words] if calls else []
+        ways = [[run.marker(word)] for word in calls.first_words] if calls else []
         while (answer := run.follows(run.at, ways)) is None:
             yield from run.more()
         return answer
@@ -178,10 +177,19 @@ class Plain:
     def _say(self, text: str) -> None:
         if text:
             self._run.say(text)
-            self._before, self._last = "text", text[-1]
+            self._before, self._last = "text", (self._last + text)[-TAIL:]
 
-    def _is_line_start(self, blank: str) -> bool:
-        return self._before != "text" or "\n" in blank
+    def _may_be_call(self, found: Found, blank: str, word: str) -> bool:
+        if found == "bare":
+            return self._before != "text" or "\n" in blank
+        return found == "call" and not self._is_spelled_out(word)
+
+    def _is_spelled_out(self, word: str) -> bool:
+        """Whether the marker that calls begin with stands before this one in letters, though it is a token: the call is quoted."""
+        calls = self._calls
+        assert calls is not None
+        is_first = word == self._run.marker(calls.open)
+        return bool(calls.open) and not is_first and self._run.marker(calls.open) != calls.open and self._last.endswith(calls.open)
 
     def _strip(self, characters: str) -> Reading[None]:
         """Passes these white-space characters."""

@@ -47,6 +47,7 @@ class Run:
         self.doubts = QUOTES
         self.num_endless = 0  # readings that found no end
         self.is_quoting = False  # inside an argument: calls found there are text
+        self.is_spelling = False  # in a quoted call whose markers are ordinary text
         self.is_unsure = False  # in calls whose first marker is missing: they count once the last one has come
         self.is_doubtful = False  # inside a thought: calls found there count only if the answer ends with them
         self.num_calls = 0
@@ -54,6 +55,10 @@ class Run:
         self._num_given = 0
         self._num_sure = 0  # no way leads back before this event
         self._limit: int | None = None  # events from here on may yet be taken back
+
+    def marker(self, spelling: str) -> str:
+        """A format's own text as it stands in this answer."""
+        return spelling if self.is_spelling else self.alphabet.marker(spelling)
 
     # events
 

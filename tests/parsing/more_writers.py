@@ -109,7 +109,9 @@ MORE = {
         ends_of_values=("<escape>",),
         quotes_whole_calls=False,
     ),
-    "granite": Writer("granite", objects(start="<|tool_call|>[", end="]", between=", ", is_each=False), ("<|tool_call|>",)),
+    "granite": Writer(
+        "granite", objects(start="<|tool_call|>[", end="]", between=", ", is_each=False), ("<|tool_call|>",), letters=("<tool_call>",)
+    ),
     "granite in letters": Writer(
         "granite",
         objects(start="<tool_call>[", end="]", between=", ", is_each=False),
@@ -173,6 +175,12 @@ MORE = {
         ("<function_calls>", "</function_calls>"),
     ),
     "phi4_mini_json": Writer("phi4_mini_json", objects(start="functools[", end="]", between=", ", is_each=False), ()),
+    "phi4_mini_json in tokens": Writer(
+        "phi4_mini_json",
+        objects(start="<|tool_call|>[", end="]<|/tool_call|>", between=", ", is_each=False),
+        ("<|tool_call|>", "<|/tool_call|>"),
+        letters=("functools[",),
+    ),
     "pythonic": Writer("pythonic", python(start="[", end="]", between=", ", value=repr), (), has_text_and_calls=False),
     "seed_oss": Writer(
         "seed_oss",

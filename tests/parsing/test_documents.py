@@ -103,6 +103,8 @@ def is_unambiguous(writer: Writer, text: str) -> bool:
     """Whether a raw value can be told from the markup after it. A format without escapes cannot write the others."""
     if not writer.ends_of_values:
         return True
+    if writer.forgives and re.search(writer.forgives, text.replace(quoted_calls(writer), "")):
+        return False
     text = text.replace(quoted_calls(writer), "x") if writer.quotes_whole_calls else text
     close, *following = writer.ends_of_values
     first_words = plugins.load("parsing.tools", writer.tool_format).FORMAT.first_words
@@ -164,6 +166,8 @@ def answers(name: str, has_tokens: bool) -> st.SearchStrategy[Answer]:
     def sayable(text: str) -> str:
         text = text.strip()
         if not has_tokens and any(marker in text for marker in ("[THINK]", "[/THINK]", "<think>", "</think>")):
+            return "x"
+        if any(marker in text for marker in writer.letters):
             return "x"
         return text if text[:1] not in ("{", "[") else "x" + text
 

@@ -50,6 +50,14 @@ DOCUMENTS: list[tuple[str, str, str, tuple[tuple[str, Any], ...]]] = [
         (PARIS, ("get_weather", RICH)),
     ),
     ("granite", '<tool_call>[{"name": "get_weather", "arguments": {"city": "Paris"}}]', "", (PARIS,)),
+    (
+        "phi4_mini_json",
+        'Sure.<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}, {"name": "get_weather", "arguments": '
+        + RICH_JSON
+        + "}]<|/tool_call|>",
+        "Sure.",
+        (PARIS, ("get_weather", RICH)),
+    ),
     ("phi4_mini_json", 'functools[{"name": "get_weather", "arguments": {"city": "Paris"}}]', "", (PARIS,)),
     (
         "phi4_mini_json",

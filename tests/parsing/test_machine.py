@@ -161,3 +161,50 @@ def test_answers_made_to_hurt_cost_little(tool_format: str, text: str) -> None:
     began = time.process_time()
     assert not any(isinstance(event, ToolCall) for event in parse(text, 50, tool_format=tool_format))
     assert time.process_time() - began < 10
+
+
+PAIR = [Tool("now", {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}})]
+SECTION = """<minimax:tool_call>
+<invoke name="now">
+<parameter name="a">1</parameter>
+<parameter name="b">2</parameter>
+</invoke>
+</minimax:tool_call>"""
+
+
+@pytest.mark.parametrize("after", ["", "</invok", '<invoke name="n'])
+def test_a_quoted_call_whose_markers_are_ordinary_text_is_text(after: str) -> None:
+    """The vocabulary has the section's markers as tokens; what quotes them is free to spell them."""
+    parser = open_parser(tool_format="minimax_m2", tools=PAIR, markers={"<minimax:tool_call>": 1, "</minimax:tool_call>": 2}.get)
+    middle = f'\n<invoke name="now">\n<parameter name="a">{SECTION}{after}</parameter>\n<parameter name="b">x</parameter>\n</invoke>\n'
+    events = parser.feed([Piece("<minimax:tool_call>", 1, True), Piece(middle), Piece("</minimax:tool_call>", 2, True)])
+    assert [type(event) for event in events] == [ToolCall, Arguments, ToolEnd]
+    assert json.loads("".join(event.text for event in events if isinstance(event, Arguments))) == {"a": SECTION + after, "b": "x"}
+
+
+def test_what_looks_like_a_call_without_its_first_marker_does_not_reach_over_the_next_one() -> None:
+    """Text may speak of `<function=`; a call that follows begins at its own marker."""
+    said = "Such a call is <function=now><parameter=a>, as in"
+    pieces = [
+        Piece(said),
+        Piece("<tool_call>", 1, True),
+        Piece("\n<function=now>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n</tool_call>\n</parameter>\n</function>\n"),
+        Piece("</tool_call>", 2, True),
+    ]
+    parser = open_parser(tool_format="qwen3_coder", tools=PAIR, markers={"<tool_call>": 1, "</tool_call>": 2}.get)
+    events = join([*parser.feed(pieces), *parser.finish()])
+    assert events == [Content(said), ToolCall(0, "now"), Arguments(0, '{"a": "1", "b": "</tool_call>"}'), ToolEnd(0)]
+
+
+def test_a_call_is_no_call_after_its_first_marker_in_letters() -> None:
+    """The vocabulary has the marker as a token: a model that spells it shows what a call looks like."""
+    said = "So: <tool_call>\n<function=now></function>"
+    parser = open_parser(tool_format="qwen3_coder", tools=PAIR, markers={"<tool_call>": 1, "</tool_call>": 2}.get)
+    assert join([*parser.feed([Piece(letter) for letter in said]), *parser.finish()]) == [Content(said)]
+
+
+def test_a_value_that_is_the_beginning_of_an_entry_is_no_forgotten_marker() -> None:
+    text = "<tool_call>\n<function=now>\n<parameter=a>\n<parameter=b>\n</parameter>\n</function>\n</tool_call>"
+    parser = open_parser(tool_format="qwen3_coder", tools=PAIR)
+    events = [*parser.feed([Piece(text)]), *parser.finish()]
+    assert "".join(event.text for event in events if isinstance(event, Arguments)) == '{"a": "<parameter=b>"}'

@@ -45,7 +45,9 @@ class Writer:
 
     quotes: for raw values, the markup that ends one (whatever white space between), so that a value may not hold it.
     has_text_and_calls, has_text_after: whether such answers can be written. quotes_whole_calls: whether a raw value may quote whole calls.
-    can_write: whether an argument can be written.
+    can_write: whether an argument can be written. forgives: what in a value reads as the next entry, the marker that closes this one
+    forgotten; models do forget it, so that such a value, which the format has no escape for, is read otherwise. letters: markers that
+    count in letters whatever tokens there are, so that content cannot hold them.
     """
 
     tool_format: str
@@ -60,6 +62,8 @@ class Writer:
     write_answer: Callable[[Answer], Segments] | None = None
     quotes_whole_calls: bool = True
     can_write: Callable[[Any], bool] = lambda value: True
+    forgives: str = ""  # a pattern
+    letters: tuple[str, ...] = ()
 
     def write(self, answer: Answer) -> Segments:
         if self.write_answer:
@@ -256,6 +260,7 @@ WRITERS = {
         ("<think>\n", "\n</think>\n\n"),
         "\n\n",
         ("</parameter>", "<parameter=", "</function>"),
+        forgives=r"\n<parameter=\w+>\n",
     ),
     "deepseek_v3": Writer(
         "deepseek_v3",

@@ -55,6 +55,11 @@ def sample(digest: int, seed: int) -> int:
     return (((digest ^ seed) * 0x9E3779B97F4A7C15) >> 40) % VOCABULARY
 
 
+def sample_of(allowed: list[int], digest: int, seed: int) -> int:
+    """The same where only some tokens may follow."""
+    return allowed[sample(digest, seed) % len(allowed)]
+
+
 def propose(digest: int, seed: int, count: int) -> list[int]:
     """Drafts for what follows: mostly right, for a while."""
     drafts = []
@@ -136,9 +141,13 @@ class EchoWorker:
         self.kinds = [group.spec.kind for group in plan.groups]
         self.windows = [group.spec.window for group in plan.groups]
         self.rejected = 0
+        self.allowed: dict[int, list[int]] = {}  # of this step, by row
+        self.forced: dict[int, int] = {}
         self.complaints: list[str] = []
 
-    def run(self, plan: StepPlan) -> StepResult:
+    def run(self, plan: StepPlan, masks: StepMasks | None = None) -> StepResult:
+        """masks: those of this step, if it awaits any."""
+        self._take_masks(masks)
         self._change_rows(plan)
         rows = ints(plan.rows)
         self._change_groups(plan, rows)
@@ -167,6 +176,15 @@ class EchoWorker:
         self._save(plan, spans)
         self._answer(plan, spans, result)
         return result
+
+    def _take_masks(self, masks: StepMasks | None) -> None:
+        self.allowed, self.forced = {}, {}
+        if masks is None:
+            return
+        words = memoryview(masks.masks).cast("i").tolist() if masks.masks else []
+        for row, word in zip(ints(masks.rows), words, strict=True):
+            self.allowed[row] = [token for token in range(VOCABULARY) if word >> token & 1]
+        self.forced = dict(zip(ints(masks.forced_rows), ints(masks.forced_tokens), strict=True))
 
     def _change_rows(self, plan: StepPlan) -> None:
         for row in ints(plan.ended_rows):
@@ -345,6 +363,11 @@ class EchoWorker:
         """The drafts that are what would have been sampled, and the sample after them."""
         row = span.row
         digest, gained = row.chain[span.end - len(span.drafts)], []
+        number = row.new.row
+        if number in self.forced:
+            return [self.forced[number]]
+        if number in self.allowed:
+            return [sample_of(self.allowed[number], digest, row.new.seed)]
         for draft in span.drafts:
             token = sample(digest, row.new.seed)
             if token != draft:
@@ -379,6 +402,7 @@ class EchoExecutor:
         self.proposals_told = proposals_told
         self.is_encoding = is_encoding
         self.steps: deque[StepPlan] = deque()
+        self.masks: deque[StepMasks] = deque()
         self.num_steps = 0
         self.worker: EchoWorker
 
@@ -402,12 +426,18 @@ class EchoExecutor:
         self.steps.append(msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=StepPlan) if self.is_encoding else plan)
 
     def submit_masks(self, masks: StepMasks) -> None:
-        raise NotImplementedError("the echo worker awaits no masks")
+        self.masks.append(msgspec.msgpack.decode(msgspec.msgpack.encode(masks), type=StepMasks) if self.is_encoding else masks)
 
     def collect(self, timeout_s: float | None = None) -> StepResult | None:
         self.num_steps += 1
-        result = self.worker.run(self.steps.popleft())
+        plan = self.steps.popleft()
+        result = self.worker.run(plan, self._masks_of(plan) if plan.awaits_masks else None)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(result), type=StepResult) if self.is_encoding else result
+
+    def _masks_of(self, plan: StepPlan) -> StepMasks:
+        if not self.masks or self.masks[0].step != plan.step:
+            raise WrongPlanError(f"step {plan.step} awaits masks, and those that came are of {[masks.step for masks in self.masks]}")
+        return self.masks.popleft()
 
     def call(self, method: str, *arguments: Any) -> Any:
         assert not self.steps, "a call while a step is outstanding"
@@ -415,3 +445,4 @@ class EchoExecutor:
 
     def shutdown(self) -> None:
         self.steps.clear()
+        self.masks.clear()

@@ -1,7 +1,8 @@
 """The oracle: what a request must be answered when it is alone, computed without an engine."""
 
 from octavo.protocol.messages import EngineRequest, FinishReason
-from tests.simulation.echo_worker import START, ints, mix, sample
+from tests.simulation.constraints import Place
+from tests.simulation.echo_worker import START, ints, mix, sample, sample_of
 
 
 def answer(request: EngineRequest, max_model_len: int) -> tuple[list[int], FinishReason, int | None]:
@@ -15,8 +16,13 @@ def answer(request: EngineRequest, max_model_len: int) -> tuple[list[int], Finis
     output: list[int] = []
     if sampling.max_tokens == 0:
         return output, FinishReason.LENGTH, None
+    asked = sampling.structured_outputs
+    place = Place(int(asked.regex or "")) if asked is not None else None
     while True:
         token = sample(digest, request.seed)
+        if place is not None:
+            token = place.allowed[0] if place.is_settled else sample_of(place.allowed, digest, request.seed)
+            place.accept(token)
         digest = mix(digest, token)
         output.append(token)
         may_stop = len(output) >= sampling.min_tokens
@@ -24,6 +30,8 @@ def answer(request: EngineRequest, max_model_len: int) -> tuple[list[int], Finis
             return output, FinishReason.STOP, None
         if may_stop and token in (sampling.stop_token_ids or []):
             return output, FinishReason.STOP, token
+        if place is not None and place.is_complete:
+            return output, FinishReason.STOP, None
         if len(output) == sampling.max_tokens or len(prompt) + len(output) >= max_model_len:
             return output, FinishReason.LENGTH, None
         rule = sampling.repetition_detection

@@ -22,6 +22,7 @@ from octavo.scheduler.assembly import Step
 from octavo.scheduler.limits.cache_blocks import CacheBlocks
 from octavo.scheduler.limits.rows import Rows
 from octavo.scheduler.limits.token_budget import TokenBudget
+from octavo.scheduler.masks import MaskMaker
 from octavo.scheduler.request import Request
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.stopping import StopRules
@@ -515,3 +516,70 @@ def prompt_logprobs_are_told_twice(patch: pytest.MonkeyPatch) -> None:
 @bug
 def hit_skips_prompt_logprobs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Request, "reads_prefix_cache", True)
+
+
+@bug
+def masks_are_of_the_newest_step(patch: pytest.MonkeyPatch) -> None:
+    """They are made before the tokens of the step before it are known."""
+
+    def take(self: Scheduler) -> Any:
+        if not self._outstanding or not self._outstanding[-1].awaits_masks:
+            return None
+        step = self._outstanding[-1]
+        step.awaits_masks = False
+        return self._constraints.masks(step)
+
+    patch.setattr(Scheduler, "take_masks", take)
+
+
+@bug
+def masks_are_those_of_the_step_before(patch: pytest.MonkeyPatch) -> None:
+    make = MaskMaker.make
+
+    def stale(self: Any, step: Step) -> Any:
+        made = make(self, step)
+        last, self.last = getattr(self, "last", made), made
+        return last if last.step != made.step and last.rows == made.rows and last.masks else made
+
+    def renumbered(self: Any, step: Step) -> Any:
+        found = stale(self, step)
+        return type(found)(step.number, found.rows, found.words, found.masks, found.forced_rows, found.forced_tokens)
+
+    patch.setattr(MaskMaker, "make", renumbered)
+
+
+@bug
+def masks_go_to_other_rows(patch: pytest.MonkeyPatch) -> None:
+    make = MaskMaker.make
+
+    def turned(self: Any, step: Step) -> Any:
+        made = make(self, step)
+        made.rows = made.rows[4:] + made.rows[:4]
+        return made
+
+    patch.setattr(MaskMaker, "make", turned)
+
+
+@bug
+def preempted_request_begins_its_grammar_again(patch: pytest.MonkeyPatch) -> None:
+    reset = Request.reset
+
+    def forgetful(self: Request) -> None:
+        reset(self)
+        constraint = getattr(self, "constraint", None)
+        if constraint is not None:
+            constraint._matcher = type(constraint._matcher)(constraint._matcher.number)
+
+    patch.setattr(Request, "reset", forgetful)
+
+
+@bug
+def grammar_takes_a_token_in_twice(patch: pytest.MonkeyPatch) -> None:
+    gain = Scheduler._gain
+
+    def twice(self: Scheduler, request: Request, new: list[int]) -> Any:
+        if request.constraint is not None and new:
+            request.constraint.accept(new[0])
+        return gain(self, request, new)
+
+    patch.setattr(Scheduler, "_gain", twice)

@@ -60,7 +60,8 @@ class QueueJudge:
     # one plan
 
     def judge(self, plan: StepPlan, step: Step, begun: set[str], has_preempted: bool) -> None:
-        waiting = sorted((entry[1] for entry in self._scheduler.waiting._heap if not entry[1].is_ended), key=self._order)
+        queued = [entry[1] for entry in self._scheduler.waiting._heap if not entry[1].is_ended]
+        waiting = sorted((request for request in queued if request.compiling is None), key=self._order)  # others may be passed
         self._judge_overtaking([request for request in step.requests if request.id in begun], waiting)
         if self._config.scheduler.prefill_schedule_interval == 1 and waiting:
             restored = sum(len(ints(change.restore_blocks)) for change in plan.groups)

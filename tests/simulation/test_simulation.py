@@ -20,6 +20,8 @@ LEAST = Counter(
         "overtakings": 100,
         "hits": 5_000,
         "rejected drafts": 500,
+        "masks": 5_000,
+        "forced tokens": 1_000,
         "failed steps": 300,
         "failed rows": 50,
         "stop": 300,

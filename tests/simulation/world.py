@@ -12,12 +12,13 @@ from octavo.kvcache.plan import blocks_for, plan_cache
 from octavo.kvcache.specs import LayerState, StateSpec
 from octavo.protocol.columns import pack
 from octavo.protocol.messages import Abort, Add, EngineOutput, EngineOutputs, EngineRequest, FinishReason, Reply, Stop, ToCore
-from octavo.protocol.sampling_params import RepetitionDetectionParams, RequestOutputKind, SamplingParams
+from octavo.protocol.sampling_params import RepetitionDetectionParams, RequestOutputKind, SamplingParams, StructuredOutputsParams
 from octavo.protocol.step import StepPlan
 from octavo.scheduler.assembly import Step
 from octavo.scheduler.limits.rows import Rows
 from octavo.scheduler.request import Request
 from tests.simulation.configs import EOS, VOCABULARY, make_config
+from tests.simulation.constraints import REFUSAL, REFUSED, SimulatedConstraints, asked
 from tests.simulation.echo_worker import ERROR, START, EchoExecutor, EchoWorker, Faults, ints, mix
 from tests.simulation.oracle import answer
 from tests.simulation.queue_judge import QueueJudge, WrongAnswerError, order_of
@@ -84,8 +85,10 @@ class WatchedCore(EngineCore):
 
     windows: list[tuple[int, StateSpec]]  # group, spec
     judge: QueueJudge
+    constraints: SimulatedConstraints
 
     def plan(self) -> StepPlan | None:
+        self.constraints.turn()
         scheduler = self.scheduler
         was_running = list(scheduler.running)
         plan = super().plan()
@@ -152,6 +155,8 @@ class Schedule:
         self.config = self._draw_config()
         self.has_drafts = rng.random() < 0.4
         self.proposals_told = rng.random() < 0.5
+        self.grammar_rng = random.Random(seed + 2)
+        self.constrained_share = self.grammar_rng.choice([0.0, 0.0, 0.3, 1.0])
         self.faults = Faults(random.Random(seed + 1))
         if rng.random() < (0.5 if self.is_burst else 0.2):
             self.faults.step_rate = rng.choice([0.03, 0.25])
@@ -219,6 +224,7 @@ class Schedule:
             skip_reading_prefix_cache=True if rng.random() < 0.05 else None,
             prompt_logprobs=0 if only_reads or rng.random() < 0.06 else None,
             logprobs=1 if rng.random() < 0.1 else None,
+            structured_outputs=self._draw_grammar() if self.grammar_rng.random() < self.constrained_share else None,
             output_kind=RequestOutputKind.DELTA,
         )
         return EngineRequest(
@@ -231,6 +237,9 @@ class Schedule:
             priority=rng.randrange(3),
             cache_salt=None if self.is_burst else rng.choice([None, None, None, "a"]),
         )
+
+    def _draw_grammar(self) -> StructuredOutputsParams:
+        return asked(REFUSED if self.grammar_rng.random() < 0.04 else self.grammar_rng.randrange(100))
 
     def _messages(self) -> list[tuple[int, ToCore]]:
         rng, messages = self.rng, []
@@ -250,6 +259,7 @@ class Schedule:
         executor = EchoExecutor(self.states, self.faults, drafts, self.proposals_told, is_encoding=self.rng.random() < 0.1)
         self.core = core = WatchedCore(self.config, executor, ScriptedInbox(self._messages()), self._receive, _no_reply)
         core.start()
+        core.constraints = core.scheduler._constraints = SimulatedConstraints(self.grammar_rng)  # type: ignore[assignment]
         groups = executor.worker.plan.groups
         core.windows = [(number, group.spec) for number, group in enumerate(groups) if group.spec.window]
         self.hasher = RecordingHasher()
@@ -304,6 +314,8 @@ class Schedule:
 
     def _check_error(self, request: EngineRequest, end: EngineOutput) -> None:
         if end.error == ERROR and request.request_id in self.faults.failed_rows:
+            return
+        if end.error == REFUSAL and request.sampling is not None and request.sampling.structured_outputs == asked(REFUSED):
             return
         if end.error is not None and end.error.startswith("the step failed twice") and self.faults.failed_steps > 1:
             return
@@ -386,6 +398,8 @@ class Schedule:
         counts["overtakings"] += sum(self.core.judge.overtaken.values())
         counts["hits"] += self.stats["prefix_hits"]
         counts["rejected drafts"] += self.core.executor.worker.rejected  # type: ignore[attr-defined]
+        counts["masks"] += self.core.constraints.num_masks
+        counts["forced tokens"] += self.core.constraints.num_forced
         counts["failed steps"] += self.faults.failed_steps
         counts["failed rows"] += len(self.faults.failed_rows)
         for outputs in self.outputs.values():

@@ -16,6 +16,9 @@ from octavo.grammar.grammar import FIELD, Grammar, as_guidance
 from octavo.grammar.json_schema import UNSUPPORTED, find_keyword
 from octavo.grammar.vocabulary import Vocabulary
 
+# Texts of which a mask is made ahead: where all of them may follow, only the tokens beside them are tried one by one. The library's own are
+# of JSON's strings and blanks; these are of what other expressions ask for.
+SLICES = ("[a-z]+", "[a-zA-Z]+", r"\w+", r'[^"\\\x00-\x1F\x7F]{1,20}')
 SERIAL_ROWS = 8  # fewer masks than this are computed one after the other
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 # what the library says of a schema, and the keyword that it is about
@@ -126,7 +129,7 @@ class Backend:
     def __init__(self, vocabulary: Vocabulary) -> None:
         ends = vocabulary.eos_token_ids or None
         tokens: Any = _Tokens(vocabulary)
-        self._tokenizer = LLTokenizer(tokens, eos_token=ends, slices=LLTokenizer.general_slices())
+        self._tokenizer = LLTokenizer(tokens, eos_token=ends, slices=[*LLTokenizer.general_slices(), *SLICES])
         threads = min(8, (os.cpu_count() or 1) // 2)
         self._executor = LLExecutor(threads) if threads > 1 else None
 

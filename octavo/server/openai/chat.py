@@ -12,6 +12,7 @@ from starlette.responses import Response
 from octavo.errors import RequestError
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.inputs import EncodedPrompt
+from octavo.frontend.messages import PROMPT_END
 from octavo.frontend.reading import MarkerIds, Reader
 from octavo.frontend.stream import RequestStream
 from octavo.grammar.called_tools import spec_when_called
@@ -48,7 +49,6 @@ from octavo.server.state import ServerState
 from octavo.text.tokenizer import Tokenizer
 
 router = APIRouter()
-PROMPT_END = 4096  # characters of a prompt that say whether it has opened what the model goes on with
 _WRITTEN = {"prompt": "messages", "logprobs": "top_logprobs"}  # parameter of the engine -> the field of a chat request that it comes from
 
 
