@@ -262,11 +262,17 @@ def prefetch(typing_context, address):
     """Ask for the cache line at an address; never faults."""
 
     def generate(context, b, s, args):
-        pointer = at(b, args[0], ir.IntType(8))
-        b.call(declare(b, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32]), [pointer, i32(0), i32(3), i32(1)])
+        prefetch_value(b, args[0])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
+
+
+def prefetch_value(builder, address, locality=3):
+    """Ask for the cache line at an address. locality: 3 into the first level of caches, 2 into the second."""
+    pointer = at(builder, address, i8)
+    fetch = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32])
+    builder.call(fetch, [pointer, i32(0), i32(locality), i32(1)])
 
 
 # -- arithmetic
