@@ -53,7 +53,14 @@ _SCHEDULER: dict[str, Any] = {
     "max_num_queued_tokens": None,
     "stream_interval": 1,
 }
-_DEVICE: dict[str, Any] = {"device": "cpu", "threads": 1, "cores": None, "attention_backend": None, "op_implementations": "fast"}
+_DEVICE: dict[str, Any] = {
+    "device": "cpu",
+    "threads": 1,
+    "cores": None,
+    "attention_backend": None,
+    "op_implementations": "fast",
+    "tape_rows": 64,
+}
 _PARALLEL: dict[str, Any] = {"tensor_parallel_size": 1, "executor": "in_process", "core_in_process": True}
 _OBSERVABILITY: dict[str, Any] = {
     "metrics_prefix": "vllm:",

@@ -11,6 +11,8 @@ from octavo.errors import ConfigError
 # keys that are options too
 NESTED = {
     ("attention_config", "backend"): "attention_backend",
+    ("compilation_config", "cudagraph_capture_sizes"): "cudagraph_capture_sizes",
+    ("compilation_config", "max_cudagraph_capture_size"): "max_cudagraph_capture_size",
     ("structured_outputs_config", "reasoning_parser"): "reasoning_parser",
     ("structured_outputs_config", "reasoning_parser_plugin"): "reasoning_parser_plugin",
 }

@@ -84,6 +84,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     cores: list[int] | None  # that the threads may run on; None: any
     attention_backend: str | None  # None: the first that does not refuse
     op_implementations: str  # "fast" | "reference"
+    tape_rows: int = 0  # steps of single tokens of at most so many rows are recorded once and replayed; 0: none
 
 
 class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):

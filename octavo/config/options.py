@@ -25,7 +25,7 @@ def option(
     aliases: tuple[str, ...] = (),
     bare: Any = None,
 ) -> Any:
-    """A field of Options. kind: str, int, float, switch, list, json; parse: text -> value where kind does not say it.
+    """A field of Options. kind: str, int, float, switch, list, ints, json; parse: text -> value where kind does not say it.
 
     bare: what the flag without a value means, where that is allowed.
     """
@@ -166,6 +166,21 @@ class Options:
     )
     op_implementations: str = option(
         "fast", "reference = plain torch for every op, for comparison", "Device", choices=("fast", "reference")
+    )
+    enforce_eager: bool = option(False, "run every step kernel by kernel: no tape is recorded", "Device", kind="switch")
+    optimization_level: int = option(
+        2, "0 = no tapes; 1 = tapes of steps of few rows; 2, 3 = of all", "Device", kind="int", aliases=("-O",)
+    )
+    max_cudagraph_capture_size: int | None = option(
+        None, "the most rows of a step that is recorded as a tape, the CPU's graph; 0 = none", "Device", kind="int"
+    )
+    cudagraph_capture_sizes: list[int] = option([], "the largest is --max-cudagraph-capture-size", "Device", kind="ints")
+    compilation_config: dict[str, Any] = option(
+        {},
+        "JSON: cudagraph_mode (none = no tapes), max_cudagraph_capture_size, cudagraph_capture_sizes; its other keys change nothing",
+        "Device",
+        kind="json",
+        aliases=("-cc",),
     )
     tensor_parallel_size: int = option(1, "ranks that share each layer", "Device", kind="int", aliases=("-tp",))
     distributed_executor_backend: str | None = option(

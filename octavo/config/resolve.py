@@ -10,7 +10,7 @@ from octavo.checkpoint import catalog
 from octavo.checkpoint import hf_config as hf_config_files
 from octavo.checkpoint import source as sources
 from octavo.checkpoint.source import Source
-from octavo.config import awaited, cache_formats, variables
+from octavo.config import awaited, cache_formats, tapes, variables
 from octavo.config.config import CacheConfig, Config, DeviceConfig, GrammarConfig, ModelConfig, ParallelConfig, SchedulerConfig
 from octavo.config.generation import default_sampling, end_tokens
 from octavo.config.lengths import decide_max_model_len, derived_max_model_len
@@ -133,8 +133,8 @@ def spread(options: Options) -> Options:
     """The JSON options whose keys are options too, as those; a flag is over the JSON."""
     changes: dict[str, Any] = {}
     for (name, key), option in awaited.NESTED.items():
-        value = getattr(options, name).get(key)
-        if value is not None and getattr(options, option) in (None, ""):
+        value = tapes.nested(getattr(options, name)).get(key)
+        if value is not None and getattr(options, option) in (None, "", []):
             changes[option] = value
     result = dataclasses.replace(options, **changes)
     if (result.attention_backend or "").lower() == "auto":
@@ -239,6 +239,7 @@ def decide_device(options: Options, machine: MachineFacts, reasons: list[str]) -
         cores=cores,
         attention_backend=options.attention_backend,
         op_implementations=options.op_implementations,
+        tape_rows=tapes.decide_tape_rows(options, reasons),
     )
 
 

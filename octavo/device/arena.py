@@ -19,7 +19,7 @@ class Arena:
     def __init__(self, buffer: torch.Tensor | None = None) -> None:
         self._buffer = buffer
         self._size = buffer.numel() if buffer is not None else 0
-        self._top = 0
+        self.top = 0  # bytes taken now
         self._views: dict[tuple[int, tuple[int, ...], torch.dtype], torch.Tensor] = {}
         self.high_water = 0
 
@@ -28,7 +28,7 @@ class Arena:
 
         Raises MemoryError if the buffer is too small: a step larger than the largest one that was measured.
         """
-        start = self._top
+        start = self.top
         key = (start, shape, dtype)
         view = self._views.get(key)
         if view is None:
@@ -45,20 +45,20 @@ class Arena:
             if len(self._views) >= _CACHED_VIEWS:
                 self._views.clear()
             self._views[key] = view
-        self._top = (start + view.numel() * dtype.itemsize + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        if self._top > self.high_water:
-            self.high_water = self._top
+        self.top = (start + view.numel() * dtype.itemsize + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        if self.top > self.high_water:
+            self.high_water = self.top
         return view
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Give back at the end what is taken inside."""
-        top = self._top
+        top = self.top
         try:
             yield
         finally:
-            self._top = top
+            self.top = top
 
     def reset(self) -> None:
         """Give everything back: the start of a step."""
-        self._top = 0
+        self.top = 0

@@ -112,14 +112,18 @@ class CausalLM(nn.Module):
         hidden: torch.Tensor = self.model(batch, arena)
         return hidden
 
-    def logits(self, hidden: torch.Tensor, token_indices: torch.Tensor, arena: Arena) -> torch.Tensor:
-        """float32 [n, vocab] of the tokens of the batch that token_indices (int32 [n]) names, in the arena."""
-        out = arena.empty(token_indices.shape[0], self.config.vocab_size, dtype=torch.float32)
+    def logits(self, hidden: torch.Tensor, token_indices: torch.Tensor | None, arena: Arena) -> torch.Tensor:
+        """float32 [n, vocab] of the tokens of the batch that token_indices (int32 [n]) names, or of all, in the arena."""
+        n = hidden.shape[0] if token_indices is None else token_indices.shape[0]
+        out = arena.empty(n, self.config.vocab_size, dtype=torch.float32)
+        head = self.model.embed_tokens.head if self.config.tie_word_embeddings else self.lm_head
+        if token_indices is None:
+            head(out, hidden)
+            return out
         with arena.scope():
-            rows = arena.empty(token_indices.shape[0], hidden.shape[1], dtype=hidden.dtype)
+            rows = arena.empty(n, hidden.shape[1], dtype=hidden.dtype)
             if not hidden.is_meta:  # there torch would load sympy for it, and keep 34 MiB
                 torch.index_select(hidden, 0, token_indices, out=rows)
-            head = self.model.embed_tokens.head if self.config.tie_word_embeddings else self.lm_head
             head(out, rows)
         return out
 

@@ -20,6 +20,11 @@ def tally(device: str = "cpu") -> Any:
     return _compiler(device).tally
 
 
+def team(device: str = "cpu") -> Any:
+    """The threads that compute: keep_apart(), to be called between steps, sees to it that each has a core."""
+    return importlib.import_module(f"octavo.ops.{device}.team").Team()
+
+
 def told(device: str = "cpu") -> str:
     """A line for the log."""
     found = tally(device)

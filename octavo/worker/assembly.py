@@ -6,6 +6,7 @@ import torch
 from octavo.attention.batch import Batch
 from octavo.protocol.columns import Int32
 from octavo.worker.rows import Rows
+from octavo.worker.tapes import longest
 
 
 class Assembly:
@@ -30,6 +31,8 @@ class Assembly:
         lengths = self._lengths_view[:n]
         np.add(starts, counts, out=lengths)
         max_count, max_length = int(counts.max()), int(lengths.max())
+        if max_count == 1:
+            max_length = longest(max_length, self._rows.max_tokens)
         owners, positions = self._spans(starts, counts, total, max_count)
         self._tokens_view[:total] = self._rows.tokens[rows[owners], positions]
         size = self._rows.block_size

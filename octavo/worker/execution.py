@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
+from octavo.attention.batch import Batch
 from octavo.config.config import Config
 from octavo.device.arena import Arena
 from octavo.errors import OctavoError
@@ -16,8 +16,9 @@ from octavo.sampling.pipeline import Pipeline
 from octavo.worker.assembly import Assembly
 from octavo.worker.cache import Cache
 from octavo.worker.rows import EMPTY, Rows
-from octavo.worker.sampling import StepSampler
+from octavo.worker.sampling import SAMPLE_ROWS, StepSampler
 from octavo.worker.span import Span
+from octavo.worker.tapes import Forward, Key, Tapes
 
 
 class Execution:
@@ -31,6 +32,7 @@ class Execution:
         self._pipeline = pipeline
         self._assembly = Assembly(rows, config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs)
         self._sampler = StepSampler(model, rows, arena, pipeline)
+        self._tapes = Tapes(config.device.tape_rows, config.device.device, arena)
 
     def run(self, plan: StepPlan, wait_for_masks: Callable[[int], StepMasks | None]) -> StepResult:
         """Raises what concerns no single row."""
@@ -40,11 +42,11 @@ class Execution:
         self._arena.reset()
         result = StepResult(plan.step, rows=plan.rows, epochs=plan.epochs)
         started = time.monotonic()
-        hidden, row_starts = self._forward(span, errors, plan) if len(span.rows) else (None, None)
+        forward = self._forward(span) if len(span.rows) else None
         forwarded = time.monotonic()
         masks = wait_for_masks(plan.step) if plan.awaits_masks else None
-        if hidden is not None and row_starts is not None:
-            self._sampler.run(plan, span, hidden, row_starts, masks, result, errors)
+        if forward is not None:
+            self._sampler.run(plan, span, forward, masks, result, errors)
         else:
             result.token_counts = pack(np.zeros(len(plan.rows) // 4, np.int32))
         result.errors = list(errors.values())
@@ -127,15 +129,23 @@ class Execution:
                 self._rows.tokens[numbers[i], ends[i] - counts[i] : ends[i]] = own
         return wrong
 
-    def _forward(self, span: Span, errors: dict[int, RowError], plan: StepPlan) -> tuple[torch.Tensor, Int32]:
-        """Hidden states [tokens, hidden], and where each row's begin."""
+    def _forward(self, span: Span) -> Forward:
+        """Leaves each row's hidden states one behind the other."""
         batch = self._assembly.assemble(span.rows, span.starts, span.counts)
         for group, slots in enumerate(batch.slots):
             if int(slots.numpy().min()) < batch.block_size:
                 raise ValueError(f"a row would write to the null block of cache group {group}")
-        hidden = self._model(batch, self._arena)
+        if batch.max_count == 1:
+            makes_logits = len(span.rows) <= SAMPLE_ROWS and bool(span.samples.all())
+            forward = self._tapes.run(Key(len(span.rows), batch.max_length, makes_logits), lambda: self._compute(batch, makes_logits))
+        else:
+            forward = self._compute(batch, False)
         self._rows.computed[span.rows] = span.starts + span.counts
-        return hidden, batch.row_starts.numpy().copy()
+        return forward
+
+    def _compute(self, batch: Batch, makes_logits: bool) -> Forward:
+        hidden = self._model(batch, self._arena)
+        return Forward(hidden, self._model.logits(hidden, None, self._arena) if makes_logits else None)
 
 
 def _note(errors: dict[int, RowError], fault: np.ndarray, numbers: Int32, epochs: Int32, message: str) -> None:

@@ -12,6 +12,7 @@ from octavo.protocol.step import LogprobColumns, PromptLogprobChunk, RowError, S
 from octavo.sampling.pipeline import Pipeline, Sampled
 from octavo.worker.rows import Rows
 from octavo.worker.span import Span
+from octavo.worker.tapes import Forward
 
 SAMPLE_ROWS = 128  # positions whose logits exist at once: enough for a product at full speed, and it bounds the arena
 
@@ -29,13 +30,15 @@ class StepSampler:
         self,
         plan: StepPlan,
         span: Span,
-        hidden: torch.Tensor,
-        row_starts: Int32,
+        forward: Forward,
         masks: StepMasks | None,
         result: StepResult,
         errors: dict[int, RowError],
     ) -> None:
-        """hidden [tokens, size]; row_starts [rows + 1]: where each row's tokens begin in it. Writes into result and errors."""
+        """Writes into result and errors."""
+        hidden, logits = forward
+        row_starts = np.zeros(len(span.counts) + 1, np.int32)  # where each row's tokens begin
+        np.cumsum(span.counts, out=row_starts[1:])
         self._tell_prompts(plan, span, hidden, row_starts, result, errors)
         takers = np.flatnonzero(span.samples).astype(np.int32)
         gains = _Gains(len(plan.rows) // 4)
@@ -46,7 +49,10 @@ class StepSampler:
             flat = (row_starts[1:] - 1 - span.draft_counts)[takers] + depths
             drafted = depths < span.draft_counts[takers]
             drafts = self._rows.tokens[span.rows[takers], np.minimum(places, self._rows.max_tokens)]
-            sampled = self._sample(hidden, flat, span.rows[takers], places, masks)
+            if logits is None:
+                sampled = self._sample(hidden, flat, span.rows[takers], places, masks)
+            else:  # of all rows, each of which has one token: this is the only round
+                sampled = self._pipeline.sample(logits, span.rows, places, masks, self._arena)
             for index, message in sampled.errors:
                 row = int(span.rows[takers[index]])
                 errors[row] = RowError(row, int(self._rows.epochs[row]), message)

@@ -51,6 +51,7 @@ class Worker:
         torch.set_grad_enabled(False)
         self._config = config
         self._device: Device = plugins.load("device", config.device.device).create(config.device)
+        self._team = kernels.team(self._device.kind)
         self._ledger = Ledger(self._device, config.cache.memory_utilization, config.cache.memory_bytes, self._reservation)
         self._hold.add([config.model.path, config.model.tokenizer_path])
         self._ledger.check_device()
@@ -77,6 +78,7 @@ class Worker:
         """Never raises: what fails whole is the result's `failure`, and the next step runs."""
         started = time.monotonic()
         try:
+            self._team.keep_apart()
             result = self._execution.run(plan, wait_for_masks)
         except Exception as error:
             logger.exception("step %d failed", plan.step)

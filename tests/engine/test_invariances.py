@@ -21,7 +21,7 @@ from tests.tolerances import ATOL, RTOL
 
 MODELS = {"llama": LLAMA, "gemma": GEMMA}
 SMALL_POOL = {"llama": 22, "gemma": 80}  # blocks: one request of max_model_len and a little more
-PLAIN: dict[str, Any] = {"overlapped": False, "prefix_caching": False, "max_num_batched_tokens": 512}
+PLAIN: dict[str, Any] = {"overlapped": False, "prefix_caching": False, "max_num_batched_tokens": 512, "tape_rows": 0}
 SHARED = prompt(99, 70)
 
 
@@ -100,19 +100,24 @@ class Axis:
 AXES = {
     "again": Axis(),
     "alone": Axis(ask=one_at_a_time),
-    "joining": Axis({"overlapped": True}, ask=one_by_one_joining),
+    "joining": Axis({"overlapped": True, "tape_rows": 64}, ask=one_by_one_joining),
     "chunks-of-7": Axis({"long_prefill_token_threshold": 7}),
     "budget-of-33": Axis({"max_num_batched_tokens": 33}),
     "prefix-hits": Axis({"prefix_caching": True, "max_num_batched_tokens": 64}, ask=twice),
     "preemption": Axis(ask=preempting, has_small_pool=True),
-    "preemption-with-hits": Axis({"prefix_caching": True, "overlapped": True}, ask=preempting, has_small_pool=True),
+    "preemption-with-hits": Axis({"prefix_caching": True, "overlapped": True, "tape_rows": 64}, ask=preempting, has_small_pool=True),
     "few-rows": Axis({"max_num_seqs": 3}),
     "block-size-32": Axis({"block_size": 32}),
     "block-size-64": Axis({"block_size": 64}),
     "overlapped": Axis({"overlapped": True}),
+    "tapes": Axis({"tape_rows": 64}, ask=one_by_one_joining),
+    "tapes-of-few-rows": Axis({"tape_rows": 2}),
+    "tapes-on-two-threads": Axis({"tape_rows": 64, "threads": 2}, only=(("llama", "bfloat16"), ("gemma", "float32"))),
     "two-threads": Axis({"threads": 2}, only=(("llama", "bfloat16"), ("gemma", "float32"))),
     "worker-process": Axis({"executor": "processes"}, only=(("llama", "bfloat16"),)),
-    "all-processes": Axis({"executor": "processes", "core_in_process": False, "overlapped": True}, only=(("llama", "bfloat16"),)),
+    "all-processes": Axis(
+        {"executor": "processes", "core_in_process": False, "overlapped": True, "tape_rows": 64}, only=(("llama", "bfloat16"),)
+    ),
     "reference-ops": Axis({"op_implementations": "reference"}, exact=False),
 }
 

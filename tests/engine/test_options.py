@@ -76,7 +76,7 @@ def test_what_is_accepted_and_what_decides_is_logged(
     for what in (
         "not the model's own: --hf-config-path",
         "trust_remote_code: accepted, and nothing is run",
-        "enforce_eager = True: octavo runs eagerly",
+        "no tapes, steps run kernel by kernel: --enforce-eager",
         "VLLM_CPU_KVCACHE_SPACE is read, as OCTAVO_CPU_KVCACHE_SPACE would be",
         "kv_cache_memory_bytes = 10737418: OCTAVO_CPU_KVCACHE_SPACE is 0.01 GiB",
         "VLLM_BATCH_INVARIANT: octavo's results never depend",

@@ -1,7 +1,5 @@
 """Paged attention as an implementation: what it refuses, what memory a call needs, and the call."""
 
-import ctypes
-
 import torch
 
 from octavo.ops.attention import Facts
@@ -10,6 +8,7 @@ from octavo.ops.cpu.attention_kernel import SUMS, block_rows, build, places, row
 from octavo.ops.cpu.attention_plan import UNIT_ROWS
 from octavo.ops.cpu.compile import kernel
 from octavo.ops.cpu.pool import Arguments, bits
+from octavo.ops.cpu.zero import Zero
 from octavo.ops.pages import TILE
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -51,6 +50,7 @@ class PagedAttention:
         self._kernel = kernel(build, how, DTYPES[facts.dtype], level, kept, rows, rest, *vectors_of, row_distance(page.head_dim))
         self._arguments, self._constants = Arguments(25), Arguments(2)
         self._ones = torch.ones(2)
+        self._clear = Zero()
         self._constants.set(bits(facts.scale), bits(facts.softcap))
         self._facts, self._size = facts, facts.dtype.itemsize
         self._threads = torch.get_num_threads()
@@ -106,7 +106,7 @@ class PagedAttention:
         if facts.has_sinks and sinks is None:
             raise ValueError("attention with sinks was called without them")
         space = scratch.data_ptr()
-        ctypes.memset(space, 0, counters)
+        self._clear(space, counters)
         self._arguments.set(
             self._constants.address,
             *(out.data_ptr(), out.stride(0) * size, out.stride(1) * size),

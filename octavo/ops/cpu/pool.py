@@ -39,6 +39,10 @@ class Arguments:
         """Fill the block; as many values as it has places."""
         self._block[:] = values
 
+    def copied(self) -> bytes:
+        """What is in the block now."""
+        return bytes(self._block)
+
 
 def bits(value: float) -> int:
     """A float64 as the int64 with the same bits: read in a kernel as `doubles(arguments)[i]`."""
@@ -55,7 +59,10 @@ _scratch: list[torch.Tensor] = []
 
 
 def scratch(size_bytes: int) -> int:
-    """The address of at least `size_bytes` bytes that every kernel may use while it runs: they run one after another. It only grows."""
-    if not _scratch or _scratch[0].numel() < size_bytes:
-        _scratch[:] = [torch.empty(size_bytes, dtype=torch.uint8)]
-    return _scratch[0].data_ptr()
+    """The address of at least `size_bytes` bytes that every kernel may use while it runs: they run one after another.
+
+    It only grows, and smaller ones stay where they are, for a tape may use them.
+    """
+    if not _scratch or _scratch[-1].numel() < size_bytes:
+        _scratch.append(torch.empty(max(size_bytes, 2 * _scratch[-1].numel() if _scratch else 0), dtype=torch.uint8))
+    return _scratch[-1].data_ptr()

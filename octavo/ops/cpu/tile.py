@@ -27,6 +27,7 @@ _LARGEST = {
     ("plain", "float32"): (4, 3),
 }
 _ROLLED_FROM = 6  # accumulators
+LINE = 64  # bytes that memory gives at once
 
 
 def largest(dtype):
@@ -47,27 +48,28 @@ class _Rolled(ir.values.MDValue):
 
 @functools.cache
 def tile(rows, count, dtype, out_dtype, has_bias):
-    """tile(x, x_stride, panels, panel_bytes, out, out_stride, bias, k, columns): `rows` rows times `count` panels.
+    """tile(x, x_stride, panels, panel_bytes, out, out_stride, bias, k, columns, ahead, ahead_bytes): `rows` rows times `count` panels.
 
     Strides in bytes. Only the first `columns` of count * lanes columns are written. bias: the address of the first column's, of `dtype`.
+    ahead: what is read next; each step of the depth fetches ahead_bytes of it, so that memory is read while products are made.
     """
     lanes = features.lanes()
     vector = ir.VectorType(f32, lanes)
 
     @intrinsic
-    def product_tile(typing_context, x, x_stride, panels, panel_bytes, out, out_stride, bias, k, columns):
+    def product_tile(typing_context, x, x_stride, panels, panel_bytes, out, out_stride, bias, k, columns, ahead, ahead_bytes):
         def generate(context, b, s, args):
-            x, x_stride, panels, panel_bytes, out, out_stride, bias, k, columns = args
+            x, x_stride, panels, panel_bytes, out, out_stride, bias, k, columns, ahead, ahead_bytes = args
             x_rows = [b.add(x, b.mul(x_stride, i64(r))) for r in range(rows)]
             weights = [b.add(panels, b.mul(panel_bytes, i64(c))) for c in range(count)]
             steps = b.ashr(k, i64(1)) if dtype == "bfloat16" else k
-            sums = _walk(b, x_rows, weights, steps, dtype, vector)
+            sums = _walk(b, x_rows, weights, steps, dtype, vector, (ahead, ahead_bytes))
             if dtype == "bfloat16":
                 sums = _odd_step(b, x_rows, weights, k, steps, sums)
             _finish(b, sums, out, out_stride, bias, columns)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 9), generate
+        return types.void(*[types.int64] * 11), generate
 
     def _finish(b, sums, out, out_stride, bias, columns):
         """Bias, rounding and the stores: whole vectors, or masked ones at the right edge."""
@@ -87,7 +89,7 @@ def tile(rows, count, dtype, out_dtype, has_bias):
     return product_tile
 
 
-def _walk(b, x_rows, weights, steps, dtype, vector):
+def _walk(b, x_rows, weights, steps, dtype, vector, ahead):
     """The sums over k: a loop whose step takes 4 bytes of each row of x and one vector of each panel."""
     lanes = vector.count
     before = b.block
@@ -103,6 +105,9 @@ def _walk(b, x_rows, weights, steps, dtype, vector):
     b.cbranch(b.icmp_signed("<", step, steps), body, tail)
     b.position_at_end(body)
     x_offset, offset = b.mul(step, i64(4)), b.mul(step, i64(4 * lanes))
+    fetched = b.add(ahead[0], b.mul(step, ahead[1]))
+    for index in range(len(weights) * 4 * lanes // LINE or 1):
+        vectors.prefetch_value(b, b.add(fetched, i64(index * LINE)), 2)
     columns = [b.load(at(b, b.add(weight, offset), vector), align=4) for weight in weights]
     broadcast = [splat_value(b, b.load(at(b, b.add(row, x_offset), f32), align=2), lanes) for row in x_rows]
     new = multiply(b, sums, broadcast, columns, dtype)
@@ -160,22 +165,27 @@ def _odd_step(b, x_rows, weights, k, steps, sums):
 
 
 def _column(most_rows, of_most, of_4, of_2, of_1):
-    """All rows times the panels of one tile's width: the tallest tiles first, then what is left by halves."""
+    """All rows times the panels of one tile's width: the tallest tiles first, then what is left by halves. The panels behind them, as many,
+    are fetched meanwhile, an equal part by each of the tiles."""
 
     @compile.inner
-    def column(x, x_stride, weight, panel_bytes, out, out_stride, bias, rows, k, columns):
+    def column(x, x_stride, weight, panel_bytes, out, out_stride, bias, rows, k, columns, bytes_ahead, steps):
+        tiles = max(1, (rows + most_rows - 1) // most_rows)
+        each = bytes_ahead // tiles
+        ahead, step = weight + bytes_ahead, each // max(1, steps)
         row = 0
         while row + most_rows <= rows:
-            of_most(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+            of_most(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns, ahead, step)
             row += most_rows
+            ahead += each
         if row + 4 <= rows:
-            of_4(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+            of_4(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns, ahead, step)
             row += 4
         if row + 2 <= rows:
-            of_2(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+            of_2(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns, ahead, step)
             row += 2
         if row < rows:
-            of_1(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns)
+            of_1(x + row * x_stride, x_stride, weight, panel_bytes, out + row * out_stride, out_stride, bias, k, columns, ahead, step)
 
     return column
 
@@ -195,16 +205,17 @@ def product(dtype, out_dtype, has_bias):
 
     @compile.inner
     def whole_product(x, x_stride, panels, out, out_stride, bias, rows, n, k, first, end):
+        steps = k >> 1 if packs_pairs else k
         panel_bytes = (((k + 1) >> 1) if packs_pairs else k) * lanes * 4
         panel = first
         while panel < end:
             column = panel * lanes
             weight, target, shift = panels + panel * panel_bytes, out + column * size, bias + column * bias_size
             if panel + most_panels <= end:
-                wide(x, x_stride, weight, panel_bytes, target, out_stride, shift, rows, k, n - column)
+                wide(x, x_stride, weight, panel_bytes, target, out_stride, shift, rows, k, n - column, most_panels * panel_bytes, steps)
                 panel += most_panels
             else:
-                slim(x, x_stride, weight, panel_bytes, target, out_stride, shift, rows, k, n - column)
+                slim(x, x_stride, weight, panel_bytes, target, out_stride, shift, rows, k, n - column, panel_bytes, steps)
                 panel += 1
 
     return whole_product

@@ -268,11 +268,10 @@ def prefetch(typing_context, address):
     return types.void(types.int64), generate
 
 
-def prefetch_value(builder, address, locality=3):
-    """Ask for the cache line at an address. locality: 3 into the first level of caches, 2 into the second."""
-    pointer = at(builder, address, i8)
-    fetch = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32])
-    builder.call(fetch, [pointer, i32(0), i32(locality), i32(1)])
+def prefetch_value(b, address, locality=3):
+    """See prefetch. locality: 3 = into the first cache, 2 = the second."""
+    pointer = at(b, address, ir.IntType(8))
+    b.call(declare(b, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32]), [pointer, i32(0), i32(locality), i32(1)])
 
 
 # -- arithmetic

@@ -42,7 +42,7 @@ optimization-level: 1
     assert options.served_model_name == ["a", "-b"]
     assert options.hf_overrides == {"rope_scaling": {"factor": 4.0}}
     assert options.override_generation_config == {"top_k": 3}
-    assert len(options.accepted) == 1
+    assert options.optimization_level == 1
     assert (server.port, server.api_key, server.allowed_origins) == (9000, ["one"], ["*"])
     assert server.default_chat_template_kwargs == {"enable_thinking": False}
 

@@ -12,7 +12,7 @@ from octavo import environment
 from octavo.cli import actions, serve
 from octavo.cli.main import COMMANDS
 from octavo.config import awaited, variables
-from octavo.config.options import Options, ServerOptions, from_keywords, typed_fields
+from octavo.config.options import Options, ServerOptions, check, from_keywords, typed_fields
 from octavo.errors import ConfigError
 
 HERE = Path(__file__).parent
@@ -89,15 +89,15 @@ def test_a_keyword_is_refused_as_its_flag_is() -> None:
 
 
 def test_keywords_that_ask_for_nothing_and_facts() -> None:
-    options = from_keywords({"model": "m", "enable_lora": False, "enforce_eager": True, "cpu_offload_gb": 0, "max_model_len": "25.6k"})
+    options = from_keywords({"model": "m", "enable_lora": False, "code_revision": "main", "cpu_offload_gb": 0, "max_model_len": "25.6k"})
     assert options.max_model_len == 25_600
     assert len(options.accepted) == 1
-    assert options.accepted[0].startswith("enforce_eager = True: octavo runs eagerly")
+    assert options.accepted[0].startswith("code_revision = main: octavo fetches no code")
     with pytest.raises(ConfigError, match="did you mean max_num_seqs"):
         from_keywords({"max_num_seq": 3})
     with pytest.raises(ConfigError, match="compilation_config has no key 'mod'; did you mean mode"):
-        from_keywords({"compilation_config": {"mod": 3}})
-    assert len(from_keywords({"compilation_config": 3, "optimization_level": 0}).accepted) == 2
+        check(from_keywords({"compilation_config": {"mod": 3}}))
+    check(from_keywords({"compilation_config": 3, "optimization_level": 0}))
 
 
 @pytest.mark.parametrize(("kind", "entry"), [(k, e) for k, entries in HANDBOOK.items() for e in entries], ids=lambda v: str(v)[:1])
