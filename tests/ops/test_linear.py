@@ -92,7 +92,7 @@ def test_nothing_of_a_weight_in_panels_is_rounded_and_a_row_has_its_bits_in_any_
     facts = linear.Facts(in_features=512, out_features=83, dtype=torch.bfloat16, out_dtype=torch.float32, has_bias=True, layout=layout)
     if cls.refuses(facts) is not None:
         pytest.skip("this CPU has no panels of codes")
-    case = linear.Case(facts, 17)
+    case = linear.Case(facts, 35)
     whole, bias, weight = run(cls, case), case.bias(), case.weight()
     assert bias is not None
     assert isinstance(weight, tuple)
@@ -100,8 +100,8 @@ def test_nothing_of_a_weight_in_panels_is_rounded_and_a_row_has_its_bits_in_any_
     numbers = weights.decode(layout, weight, facts.out_features, facts.in_features).double()
     key = "float32" if is_whole else "bfloat16"
     torch.testing.assert_close(whole.double(), case.x().double() @ numbers.t() + bias.double(), atol=ATOL[key], rtol=RTOL[key])
-    for rows in (1, 2, 3, 4, 7, 8, 9):
-        for start in {0, 17 - rows, (17 - rows) // 2}:
+    for rows in (1, 2, 3, 4, 7, 8, 9, 25):
+        for start in {0, 35 - rows, (35 - rows) // 2}:
             assert torch.equal(run(cls, case, slice(start, start + rows)), whole[start : start + rows]), (rows, start)
 
 

@@ -2,7 +2,8 @@
 
 A panel is a run in each of a few planes, tensors [panels, bytes] that hold for 16 rows:
   low       the codes' low four bits, or all eight. Four: runs of eight columns, 64 bytes each, as [lane, column % 2] words of 16 bits
-            whose nibbles, lowest first, are columns 0, 2, 4, 6 (or 1, 3, 5, 7). Eight: [pair of columns, column % 2, lane] bytes
+            whose nibbles, lowest first, are columns 0, 2, 4, 6 (or 1, 3, 5, 7). Eight: [pair of columns, column % 2, lane] bytes, or
+            where the CPU looks bytes up, [two pairs of columns, lane / 4, pair, lane % 4, column % 2]
   high      the codes' bits above four: 64 bytes a block, [lane, column % 2] words with those of all its columns of that parity, lowest
             first
   scales    [group, lane] in the recipe's format
@@ -19,6 +20,7 @@ import torch
 
 from octavo.device import memory
 from octavo.ops import gguf_blocks, weights
+from octavo.ops.cpu import features
 from octavo.ops.weights import Blocks, Coded, Layout, Tensors
 
 LANES = 16
@@ -241,7 +243,10 @@ def _planes(recipe: Recipe, parts: _Parts, columns: int) -> Iterator[tuple[str, 
     codes = _in_lanes(parts.codes)  # [panels, lane, columns]
     panels = len(codes)
     if recipe.low == 8:
-        yield "low", codes.view(panels, LANES, columns // 2, 2).permute(0, 2, 3, 1)
+        if features.looks_up_bytes():
+            yield "low", codes.view(panels, 4, 4, columns // 4, 2, 2).permute(0, 3, 1, 4, 2, 5)
+        else:
+            yield "low", codes.view(panels, LANES, columns // 2, 2).permute(0, 2, 3, 1)
     else:
         runs = (codes & 15).view(panels, LANES, columns // 8, 4, 2).permute(0, 2, 1, 4, 3)
         yield "low", runs[..., 0::2] | (runs[..., 1::2] << 4)

@@ -14,12 +14,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from octavo.ops.cpu import codes, compile, vectors
+from octavo.ops.cpu import codes, compile, features, vectors
 from octavo.ops.cpu.coded_panels import LANES, PLANES, SCALE_BYTES
 from octavo.ops.cpu.tile import _Rolled
 from octavo.ops.cpu.vectors import at, f32, fma_value, i8, i16, i32, i64, load_value, splat_value, store_value
 
 FLOATS, INTS, WORDS = ir.VectorType(f32, LANES), ir.VectorType(i32, LANES), ir.VectorType(i16, 2 * LANES)
+BYTES = ir.VectorType(i8, 4 * LANES)
 VECTOR_BYTES = 4 * LANES
 NUM_ADDRESSES = 2 * len(PLANES)  # of each plane: its address and the bytes of a panel
 RUN = 8  # columns whose codes are taken up at once
@@ -161,7 +162,10 @@ def run_values(b, recipe, planes, run):
     """See Panel.run."""
     if recipe.low == 8:
         start = planes.place("low", run, RUN * LANES)
-        return lambda step: _byte_pair(b, b.add(start, i64(step * 2 * LANES)))
+        if not features.looks_up_bytes():
+            return lambda step: _byte_pair(b, b.add(start, i64(step * 2 * LANES)))
+        pairs = [pair for n in range(2) for pair in _byte_pairs(b, b.add(start, i64(n * VECTOR_BYTES)))]
+        return lambda step: pairs[step]
     halves = _table(recipe.values)
     low = b.load(at(b, planes.place("low", run, VECTOR_BYTES), WORDS), align=1)
     if recipe.high:
@@ -184,6 +188,30 @@ def run_values(b, recipe, planes, run):
         return b.bitcast(b.call(vectors.declare(b, name, WORDS, [WORDS] * len(operands)), operands), FLOATS)
 
     return value
+
+
+@functools.cache
+def _byte_tables():
+    """Of the magnitudes 1 .. 127, and 128 in the place of 0: the high and the low bytes of the bf16 numbers, in two vectors each."""
+    bits = [_bfloat_bits(float(value or 128)) for value in range(128)]
+    return [[ir.Constant(BYTES, [one >> place & 255 for one in bits[start : start + 64]]) for start in (0, 64)] for place in (8, 0)]
+
+
+def _byte_pairs(b, address):
+    """The int8 of four columns, in the order of coded_panels: the pairs of the first two and of the last two, in bf16, by look-up.
+
+    The magnitude of -128 ends in the seven bits of 0: those look up 128, and what is 0 itself is masked.
+    """
+    code = b.load(at(b, address, BYTES), align=1)
+    magnitude = b.call(vectors.declare(b, "llvm.abs.v64i8", BYTES, [BYTES, ir.IntType(1)]), [code, ir.IntType(1)(0)])
+    look_up = vectors.declare(b, "llvm.x86.avx512.vpermi2var.qi.512", BYTES, [BYTES] * 3)
+    high, low = (b.call(look_up, [first, magnitude, second]) for first, second in _byte_tables())
+    zero = constant(i8, 64, 0)
+    high = b.select(b.icmp_signed("!=", code, zero), high, zero)
+    high = b.or_(high, b.and_(code, constant(i8, 64, -128)))
+    for half in range(2):
+        order = [start + 16 * lane + 8 * half + n for lane in range(4) for n in range(8) for start in (0, 64)]
+        yield b.bitcast(b.shuffle_vector(low, high, ir.Constant(ir.VectorType(i32, 64), order)), FLOATS)
 
 
 def _byte_pair(b, address):
@@ -270,28 +298,27 @@ def _add_group(b, totals, sums, scales, minimums, x_sums):
     return new
 
 
-def _finish(b, totals, factors, outs, bias, columns, out_dtype, has_bias):
-    """Row factors, bias, rounding and the stores of totals[r][c]; only the first `columns` are there."""
+def _finish(b, totals, factors, outs, bias, columns, out_dtype):
+    """Row factors, bias, rounding and the stores of totals[r][c]; only the first `columns` are there. bias: 0 for none."""
     size = vectors.SIZES[out_dtype]
+    has_bias = b.icmp_signed("!=", bias, i64(0))
     for c in range(len(totals[0])):
         left = b.sub(columns, i64(c * LANES))
-        shift = load_value(b, b.add(bias, i64(c * LANES * 2)), "bfloat16", LANES, left) if has_bias else None
+        shift = load_value(b, b.add(bias, i64(c * LANES * 2)), "bfloat16", LANES, b.select(has_bias, left, i64(0)))
         for total, out in zip(totals, outs):
             value = total[c] if factors[c] is None else b.fmul(total[c], factors[c])
-            if shift is not None:
-                value = b.fadd(value, shift)
-            store_value(b, b.add(out, i64(c * LANES * size)), value, out_dtype, left)
+            store_value(b, b.add(out, i64(c * LANES * size)), b.fadd(value, shift), out_dtype, left)
 
 
 @functools.cache
-def tile(recipe, rows, count, out_dtype, has_bias, is_decoded=False):
+def tile(recipe, rows, count, out_dtype, is_decoded=False):
     """tile(arguments, first, panel, scratch, x, x_stride, x_sums, sums_stride, depth, out, out_stride, bias, columns): `rows` rows of x
     times `count` panels from `panel` on.
 
     arguments[first ..]: see NUM_ADDRESSES. is_decoded: the panels were decoded into the scratch. x_sums: float32, of each group, if the
-    recipe has minimums. out, bias: of the first column.
+    recipe has minimums. out, bias: of the first column; no bias: 0.
     """
-    unrolled = recipe.block // RUN if rows == 1 else 1  # runs
+    unrolled = recipe.block // RUN if rows == 1 or recipe.group == 2 * RUN else 1  # runs
 
     @intrinsic
     def product_tile(
@@ -342,7 +369,7 @@ def tile(recipe, rows, count, out_dtype, has_bias, is_decoded=False):
 
             totals = loop(b, "groups", groups_of(b, recipe, depth), _zeros(rows * count), group)
             factors = [panel.factors() for panel in panels]
-            _finish(b, _by_rows(totals, count), factors, outs, bias, columns, out_dtype, has_bias)
+            _finish(b, _by_rows(totals, count), factors, outs, bias, columns, out_dtype)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 13), generate
@@ -390,20 +417,20 @@ def scratch_bytes(recipe, depth):
 
 
 @functools.cache
-def product(recipe, out_dtype, has_bias):
+def product(recipe, out_dtype):
     """product(arguments, first, panel, end, scratch, x, x_stride, x_sums, sums_stride, depth, out, out_stride, bias, rows, n): rows of x
     times panels panel..end of n columns; of many rows most are multiplied with decoded panels. out, bias: of column 0.
     """
     size = vectors.SIZES[out_dtype]
-    of_8, of_4, of_2, of_1 = (tile(recipe, rows, PANELS, out_dtype, has_bias) for rows in (ROWS, 4, 2, 1))
-    of_decoded, slim = tile(recipe, ROWS, PANELS, out_dtype, has_bias, True), tile(recipe, 1, 1, out_dtype, has_bias)
+    of_8, of_4, of_2, of_1 = (tile(recipe, rows, PANELS, out_dtype) for rows in (ROWS, 4, 2, 1))
+    of_decoded, slim = tile(recipe, ROWS, PANELS, out_dtype, True), tile(recipe, 1, 1, out_dtype)
     decode_first, decode_second = decode(recipe)
 
     @compile.inner
     def whole(a, first, panel, end, scratch, x, x_stride, sums, sums_stride, depth, outs, out_stride, biases, rows, n):
         while panel < end:
             column = panel * LANES
-            out, bias, left = outs + column * size, biases + column * 2, n - column
+            out, bias, left = outs + column * size, biases + column * 2 if biases else 0, n - column
             row = 0
             if panel + PANELS > end:
                 while row < rows:

@@ -17,10 +17,10 @@ _LEAST_BLOCK = 128
 _MOST_GROUPS = 4096  # of a row whose sums a single row's kernel keeps on the stack
 
 
-def build_alone(recipe, out_dtype, has_bias):
+def build_alone(recipe, out_dtype):
     """Units are panels; one row of x."""
     int64s, first, most, lanes, size = vectors.int64s, _FIRST, coded_tile.MOST_ALONE, coded_panels.LANES, vectors.SIZES[out_dtype]
-    wide, slim = (coded_tile.tile(recipe, 1, count, out_dtype, has_bias) for count in (most, 1))
+    wide, slim = (coded_tile.tile(recipe, 1, count, out_dtype) for count in (most, 1))
     has_minimum, space, add_up = bool(recipe.minimum), vectors.stack(_MOST_GROUPS * 4 if recipe.minimum else 64), _sums()
 
     def panels(begin, end, arguments):
@@ -32,7 +32,7 @@ def build_alone(recipe, out_dtype, has_bias):
         panel = begin
         while panel < end:
             column = panel * lanes
-            out, bias = a[2] + column * size, a[4] + column * 2
+            out, bias = a[2] + column * size, a[4] + column * 2 if a[4] else 0
             if panel + most <= end:
                 wide(arguments, first, panel, 0, x, 0, sums, 0, depth, out, 0, bias, n - column)
                 panel += most
@@ -43,9 +43,9 @@ def build_alone(recipe, out_dtype, has_bias):
     return panels
 
 
-def build(recipe, out_dtype, has_bias):
+def build(recipe, out_dtype):
     """Units are slots: each takes its share of the panels, for one block of rows after the other, with a scratch of its own."""
-    int64s, first, product, pair = vectors.int64s, _FIRST, coded_tile.product(recipe, out_dtype, has_bias), coded_tile.PANELS
+    int64s, first, product, pair = vectors.int64s, _FIRST, coded_tile.product(recipe, out_dtype), coded_tile.PANELS
     has_minimum, add_up = bool(recipe.minimum), _sums()
 
     def slots(begin, end, arguments):
@@ -107,7 +107,7 @@ class Implementation:
         recipe = coded_panels.recipe(facts.layout)
         assert recipe is not None
         self.facts = facts
-        parameters = (recipe, str(facts.result)[6:], facts.has_bias)
+        parameters = (recipe, str(facts.result)[6:])
         self._alone = compile.kernel(build_alone, *parameters)
         self._kernel = compile.kernel(build, *parameters)
         self._arguments = pool.Arguments(_FIRST + coded_tile.NUM_ADDRESSES)
