@@ -8,7 +8,7 @@ import torch
 from octavo.layers.choices import Choices
 from octavo.layers.stored import Layer, Stored
 from octavo.layers.weight import Piece, Weight
-from octavo.ops.embedding import Facts
+from octavo.ops.embedding import CodedPanels, Facts
 from octavo.ops.linear import Facts as LinearFacts
 from octavo.ops.weights import Dense, Layout
 from octavo.parallel.cut import ONE, Cut, Group, run
@@ -77,7 +77,7 @@ class Embedding(Table):
         if isinstance(layout, Dense):
             form: Any = "panels" if packed.dim() > 2 else "rows"
         else:
-            form = layout
+            form = CodedPanels(layout) if self.is_head and getattr(self._product, "packs_panels", False) else layout
         facts = Facts(rows=self.num_tokens, width=self.size, dtype=self.dtype, scale=self.scale, layout=form)
         self._gather = choices.take("embedding", facts)
         return packed if self.is_head else self._gather.pack(packed, facts)

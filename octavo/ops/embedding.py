@@ -10,6 +10,13 @@ from octavo.ops import weights, weights_cases
 from octavo.ops.weights import Layout, Tensors
 
 
+@dataclass(frozen=True, slots=True)
+class CodedPanels:
+    """Coded rows of a layout, as linear's implementation packed them."""
+
+    layout: Layout
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """layout: "rows" [rows, width], "panels" as linear's implementation packed a weight [rows, width], or the layout of coded rows.
@@ -20,7 +27,7 @@ class Facts:
     rows: int
     width: int
     dtype: torch.dtype
-    layout: Literal["rows", "panels"] | Layout = "rows"
+    layout: Literal["rows", "panels"] | Layout | CodedPanels = "rows"
     scale: float = 1.0
 
 
@@ -33,7 +40,8 @@ class Reference:
 
     @staticmethod
     def refuses(facts: Facts) -> str | None:
-        return "panels belong to one implementation of linear" if facts.layout == "panels" else None
+        is_packed = facts.layout == "panels" or isinstance(facts.layout, CodedPanels)
+        return "panels belong to one implementation of linear" if is_packed else None
 
     @staticmethod
     def pack(weight: torch.Tensor | Tensors, facts: Facts) -> torch.Tensor | Tensors:
@@ -42,7 +50,7 @@ class Reference:
     def __call__(self, out: torch.Tensor, ids: torch.Tensor, table: torch.Tensor | Tensors) -> None:
         facts, chosen = self.facts, ids.long().clamp(0, self.facts.rows - 1)
         if isinstance(table, tuple):
-            assert not isinstance(facts.layout, str)
+            assert not isinstance(facts.layout, (str, CodedPanels))
             coded = weights.select_rows(facts.layout, table, chosen)
             rows = weights.decode(facts.layout, coded, len(chosen), facts.width).to(facts.dtype)
         else:
@@ -57,13 +65,14 @@ class Case:
 
     def __str__(self) -> str:
         f = self.facts
-        layout = f.layout if isinstance(f.layout, str) else weights_cases.name(f.layout)
+        layout = f.layout if isinstance(f.layout, str) else weights_cases.name(self._coded())
+        layout += "-panels" if isinstance(f.layout, CodedPanels) else ""
         return f"{self.tokens}of{f.rows}x{f.width}-{str(f.dtype)[6:]}-{layout}{f'-scale{f.scale:g}' if f.scale != 1 else ''}"
 
     def table(self) -> torch.Tensor | Tensors:
         """[rows, width], or the tensors of the layout."""
         if not isinstance(self.facts.layout, str):
-            return weights_cases.random(self.facts.layout, self.facts.rows, self.facts.width)
+            return weights_cases.random(self._coded(), self.facts.rows, self.facts.width)
         return torch.randn(self.facts.rows, self.facts.width, generator=torch.Generator().manual_seed(1)).to(self.facts.dtype)
 
     def numbers(self) -> torch.Tensor:
@@ -71,8 +80,12 @@ class Case:
         facts, table = self.facts, self.table()
         if isinstance(table, torch.Tensor):
             return table
-        assert not isinstance(facts.layout, str)
-        return weights.decode(facts.layout, table, facts.rows, facts.width).to(facts.dtype)
+        return weights.decode(self._coded(), table, facts.rows, facts.width).to(facts.dtype)
+
+    def _coded(self) -> Layout:
+        layout = self.facts.layout
+        assert not isinstance(layout, str)
+        return layout.layout if isinstance(layout, CodedPanels) else layout
 
     def ids(self) -> torch.Tensor:
         """The last row, then any; the third is far outside, the fourth below 0."""
@@ -96,3 +109,8 @@ def cases() -> Iterator[Case]:
         for dtype in (torch.float32, torch.bfloat16):
             width = 2 * weights_cases.step(coded) if weights_cases.step(coded) > 1 else 75
             yield Case(Facts(rows=23, width=width, dtype=dtype, layout=coded, scale=1.0 if dtype == torch.float32 else 9.75), 6)
+    packed = [weights.Blocks(name) for name in ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K")]
+    for coded in (weights_cases.LAYOUTS[0], weights_cases.LAYOUTS[4], *packed):
+        width = 2 * max(weights_cases.step(coded), 32)
+        for scale in (1.0, 9.75):
+            yield Case(Facts(rows=23, width=width, dtype=torch.bfloat16, layout=CodedPanels(coded), scale=scale), 6)

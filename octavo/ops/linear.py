@@ -1,7 +1,7 @@
 """Linear: out = x weight^T (+ bias). Products are summed in float32 or better; the sum is rounded once, to the output's dtype.
 
-A weight that is not plain numbers is decoded, rounded to x's dtype, and multiplied as plain numbers would be; except where the activation
-is int8 too. Then the arithmetic is exact but for these roundings, each in float32:
+A weight that is not plain numbers is decoded and multiplied as plain numbers would be, each number rounded to x's dtype or not at all;
+except where the activation is int8 too. Then the arithmetic is exact but for these roundings, each in float32:
 
     group       "int8_group": each 64 columns of a row of x; "int8_token", "int8_static": all of them
     scale[t, g] max |x[t, group g]| / 127, and 1 where that is 0; "int8_static": the weight's input scale
@@ -172,6 +172,7 @@ def cases() -> Iterator[Case]:
             yield Case(Facts(in_features=2 * step if step > 1 else 144, out_features=37, dtype=dtype, has_bias=True, layout=layout), 7)
         yield Case(Facts(in_features=step if step > 1 else 97, out_features=19, dtype=bfloat16, out_dtype=float32, layout=layout), 1)
     yield Case(Facts(in_features=96, out_features=50, dtype=bfloat16, layout=weights.Blocks("Q8_0")), 9, stride=110, out_stride=60)
+    yield Case(Facts(in_features=96, out_features=150, dtype=bfloat16, layout=weights.Blocks("Q4_1")), 300, stride=110, out_stride=160)
     yield Case(Facts(in_features=32, out_features=5, dtype=torch.float16, layout=weights.Blocks("Q8_0")), 2)
     yield Case(Facts(in_features=32, out_features=5, dtype=float32, layout=weights.Blocks("Q8_0")), 0)
     activations: tuple[Activation, ...] = ("int8_group", "int8_token", "int8_static")

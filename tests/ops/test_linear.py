@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from octavo.ops import linear, weights, weights_cases
+from octavo.ops.cpu import coded_panels
 from octavo.ops.op import choose
 from octavo.ops.order import ORDER
 from tests.ops import guard
@@ -44,13 +45,15 @@ def exact(case: linear.Case) -> torch.Tensor:
 def test_against_float64(name: str, case: linear.Case) -> None:
     cls = implementation("linear", name)
     if (reason := cls.refuses(case.facts)) is not None:
-        assert "float16" in reason or "plain numbers" in reason or "are coded" in reason or "are not coded" in reason
+        assert any(words in reason for words in ("float16", "plain numbers", "are coded", "are not coded", "panels"))
         return
     if case.facts.activation is not None:
         slow = run(linear.Reference, case)
         assert torch.equal(run(cls, case), slow)
         return
     key = str(torch.promote_types(case.facts.dtype, torch.float32) if case.facts.result == torch.float32 else case.facts.result)[6:]
+    if case.facts.layout is not None:  # its numbers may be rounded to the dtype, or not
+        key = str(torch.promote_types(case.facts.dtype, torch.bfloat16) if case.facts.result == torch.float32 else case.facts.result)[6:]
     torch.testing.assert_close(run(cls, case).double(), exact(case), atol=ATOL[key], rtol=RTOL[key])
 
 
@@ -78,6 +81,38 @@ def test_a_row_times_a_coded_weight_has_the_bits_it_has_in_any_batch(dtype: torc
     for rows in (1, 2, 3, 4, 5, 7, 8, 9, 17, 30):
         for start in {0, 30 - rows, (30 - rows) // 2}:
             assert torch.equal(run(cls, case, slice(start, start + rows)), alone[start : start + rows]), (rows, start)
+
+
+IN_PANELS = [layout for layout in weights_cases.LAYOUTS if coded_panels.recipe(layout) is not None]
+
+
+@pytest.mark.parametrize("layout", IN_PANELS, ids=weights_cases.name)
+def test_nothing_of_a_weight_in_panels_is_rounded_and_a_row_has_its_bits_in_any_batch(layout: weights.Layout) -> None:
+    cls = implementation("linear", "cpu.linear_coded")
+    facts = linear.Facts(in_features=512, out_features=83, dtype=torch.bfloat16, out_dtype=torch.float32, has_bias=True, layout=layout)
+    if cls.refuses(facts) is not None:
+        pytest.skip("this CPU has no panels of codes")
+    case = linear.Case(facts, 35)
+    whole, bias, weight = run(cls, case), case.bias(), case.weight()
+    assert bias is not None
+    assert isinstance(weight, tuple)
+    is_whole = getattr(layout, "code", "") not in ("nf4", "fp4_bnb")  # whose codes are not numbers of bf16
+    numbers = weights.decode(layout, weight, facts.out_features, facts.in_features).double()
+    key = "float32" if is_whole else "bfloat16"
+    torch.testing.assert_close(whole.double(), case.x().double() @ numbers.t() + bias.double(), atol=ATOL[key], rtol=RTOL[key])
+    for rows in (1, 2, 3, 4, 7, 8, 9, 25):
+        for start in {0, 35 - rows, (35 - rows) // 2}:
+            assert torch.equal(run(cls, case, slice(start, start + rows)), whole[start : start + rows]), (rows, start)
+
+
+@pytest.mark.parametrize("layout", IN_PANELS, ids=weights_cases.name)
+def test_panels_of_codes_have_the_stored_bytes_and_say_so_on_meta(layout: weights.Layout) -> None:
+    weight = weights_cases.random(layout, 64, 512)
+    packed = coded_panels.pack(layout, weight, 64, 512)
+    on_meta = coded_panels.pack(layout, tuple(tensor.to("meta") for tensor in weight), 64, 512)
+    assert [(tensor.shape, tensor.dtype) for tensor in on_meta] == [(tensor.shape, tensor.dtype) for tensor in packed]
+    stored, kept = (sum(tensor.nbytes for tensor in tensors) for tensors in (weight, packed))
+    assert stored <= kept <= 1.02 * stored
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -157,5 +192,6 @@ def test_refusals_say_why() -> None:
     assert choice.refusals == [
         "cpu.linear_tile: dtype float16 is neither float32 nor bfloat16",
         "cpu.linear_int8: activations are not coded",
+        "cpu.linear_coded: the weight is plain numbers",
         "cpu.linear_decoded: the weight is plain numbers",
     ]

@@ -3,7 +3,7 @@
 import torch
 
 from octavo.ops.cpu import compile, features, linear_decoded, pool, vectors
-from octavo.ops.embedding import Facts
+from octavo.ops.embedding import CodedPanels, Facts
 from octavo.ops.weights import Tensors
 
 _FIRST = 6  # arguments before the table's: 0 out, 1 out stride, 2 ids, 3 rows, 4 width, 5 scale
@@ -50,6 +50,8 @@ class Implementation:
     def refuses(facts: Facts) -> str | None:
         if isinstance(facts.layout, str):
             return "the table is plain numbers"
+        if isinstance(facts.layout, CodedPanels):
+            return "the table is panels of codes"
         if facts.dtype not in linear_decoded.DTYPES:
             return f"dtype {str(facts.dtype)[6:]} is neither float32 nor bfloat16"
         return linear_decoded.refuses_layout(facts.layout)

@@ -34,6 +34,12 @@ define i32 @f(ptr %a, ptr %b) {
   ret i32 %r
 }
 """
+_LOOK_UP = f"""
+define <64 x i8> @f(<64 x i8> %a, <64 x i8> %b) {{
+  %c = shufflevector <64 x i8> %a, <64 x i8> %b, <64 x i32> <{", ".join(f"i32 {125 * n % 128}" for n in range(64))}>
+  ret <64 x i8> %c
+}}
+"""
 _BFLOAT = "define <16 x bfloat> @f(<16 x float> %a) {\n  %b = fptrunc <16 x float> %a to <16 x bfloat>\n  ret <16 x bfloat> %b\n}\n"
 
 
@@ -74,6 +80,12 @@ def level() -> str:
 def multiplies_bytes() -> bool:
     """Whether one instruction multiplies 64 pairs of bytes and adds them up by fours (AVX512-VNNI), at one of the avx512 levels."""
     return level().startswith("avx512") and _emits(_BYTES, "vpdpbusd", "zmm")
+
+
+@functools.cache
+def looks_up_bytes() -> bool:
+    """Whether one instruction looks 64 bytes up in 128 (AVX512-VBMI), at one of the avx512 levels."""
+    return level().startswith("avx512") and _emits(_LOOK_UP, "vperm", "2b\t")
 
 
 def lanes() -> int:

@@ -30,6 +30,19 @@ def build(dtype, is_static):
     """Units are rows. arguments: 0 x, 1 x stride, 2 coded rows, 3 bytes of one, 4 depth, 5 columns of a group, 6 bytes of one, 7 address of
     the scale of all rows.
     """
+    code_row = coding(dtype, is_static)
+
+    def rows(begin, end, arguments):
+        a = vectors.int64s(arguments)
+        for row in range(begin, end):
+            code_row(a[0] + row * a[1], a[2] + row * a[3], a[4], a[5], a[6], a[7])
+
+    return rows
+
+
+@functools.cache
+def coding(dtype, is_static):
+    """code_row(x, target, depth, group, group_bytes, scale): one row; scale: the address of that of all rows."""
     lanes, size = features.lanes(), vectors.SIZES[dtype]
     load, load_part = vectors.load(dtype, lanes), vectors.load_part(dtype, lanes)
     splat, store_codes = vectors.splat(lanes), _store_codes(lanes)
@@ -69,22 +82,20 @@ def build(dtype, is_static):
         write(row, scale + vectors.reduce_add(poison))
         vectors.int32s(row)[1] = -unsigned * np.int32(vectors.reduce_add(total))
 
-    def rows(begin, end, arguments):
-        a = vectors.int64s(arguments)
-        for row in range(begin, end):
-            target = a[2] + row * a[3]
-            for start in range(0, a[4], a[5]):
-                x, count = a[0] + row * a[1] + start * size, min(a[5], a[4] - start)
-                if is_static:
-                    scale = read(a[7])
-                else:
-                    scale = vectors.single(largest(x, count) / steps)
-                    if scale == zero:
-                        scale = one
-                code(x, target, count, scale)
-                target += a[6]
+    @compile.inner
+    def code_row(x, target, depth, group, group_bytes, common):
+        for start in range(0, depth, group):
+            source, count = x + start * size, min(group, depth - start)
+            if is_static:
+                scale = read(common)
+            else:
+                scale = vectors.single(largest(source, count) / steps)
+                if scale == zero:
+                    scale = one
+            code(source, target, count, scale)
+            target += group_bytes
 
-    return rows
+    return code_row
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from octavo.ops.cpu import compile, features, vectors
 from octavo.ops.cpu.int8_rows import HEAD_BYTES
 from octavo.ops.cpu.vectors import at, constant, f32, i16, i32, i64, load_value, splat_value, store_value
 
+ALONE = 4  # panels beside each other for a single row: their chains hide each other's latency
 # (rows, panels) of the largest tile
 _LARGEST = {"avx512bf16": (8, 2), "avx512": (8, 2), "avx2": (4, 1), "plain": (2, 1)}
 
@@ -31,7 +32,7 @@ def pack(codes: torch.Tensor) -> torch.Tensor:
     shape = (-(-n // lanes), -(-k // 4), lanes, 4)
     if codes.is_meta:
         return torch.empty(shape, dtype=torch.uint8, device="meta")
-    panels = memory.allocate(shape[0] * shape[1] * lanes * 4).view(shape)
+    panels = memory.allocate_weight(shape[0] * shape[1] * lanes * 4).view(shape)
     whole, rest = n // lanes, n % lanes
     quads = k // 4
     even = codes[:, : quads * 4].unflatten(1, (quads, 4))
@@ -65,7 +66,7 @@ def tile(rows, count, dtype, out_dtype, has_bias):
             x_rows = [b.add(x, b.mul(x_stride, i64(r))) for r in range(rows)]
             outs = [b.add(out, b.mul(out_stride, i64(r))) for r in range(rows)]
             weights = [b.add(panels, b.mul(panel_bytes, i64(c))) for c in range(count)]
-            totals = walk_groups(b, x_rows, group_bytes, group_steps, weights, steps)
+            totals = walk_groups(b, x_rows, group_bytes, group_steps, weights, steps, b.mul(panel_bytes, i64(count)))
             for c in range(count):
                 finish(b, c, [row[c] for row in totals], scales, outs, bias, columns)
             return context.get_dummy_value()
@@ -83,7 +84,7 @@ def tile(rows, count, dtype, out_dtype, has_bias):
                 value = b.fadd(value, shift)
             store_value(b, b.add(out, i64(first * vectors.SIZES[out_dtype])), value, out_dtype, left)
 
-    def walk_groups(b, x_rows, group_bytes, group_steps, weights, steps):
+    def walk_groups(b, x_rows, group_bytes, group_steps, weights, steps, ahead):
         """The groups' sums, each times its scale: a loop around the one over the columns of a group."""
         before = b.block
         head, body, tail = (b.append_basic_block(f"groups_{name}") for name in ("head", "body", "end"))
@@ -101,7 +102,7 @@ def tile(rows, count, dtype, out_dtype, has_bias):
         left = b.sub(steps, done)
         here = b.select(b.icmp_signed("<", left, group_steps), left, group_steps)
         groups = [b.add(row, offset) for row in x_rows]
-        sums = walk(b, groups, [b.add(weight, b.mul(done, i64(4 * lanes))) for weight in weights], here)
+        sums = walk(b, groups, [b.add(weight, b.mul(done, i64(4 * lanes))) for weight in weights], here, ahead)
         new = []
         for group, row, row_sums in zip(groups, totals, sums):
             factor = splat_value(b, b.load(at(b, group, f32), align=4), lanes)
@@ -115,7 +116,7 @@ def tile(rows, count, dtype, out_dtype, has_bias):
         b.position_at_end(tail)
         return totals
 
-    def walk(b, groups, weights, steps):
+    def walk(b, groups, weights, steps, ahead):
         """The sums of a group: a loop whose step takes 4 bytes of each row of x and one vector of each panel."""
         starts = [ir.Constant(sums_type, None)] * rows
         if features.multiplies_bytes():
@@ -134,6 +135,9 @@ def tile(rows, count, dtype, out_dtype, has_bias):
         b.position_at_end(body)
         x_offset, offset = b.add(b.mul(step, i64(4)), i64(HEAD_BYTES)), b.mul(step, i64(4 * lanes))
         columns = [b.load(at(b, b.add(weight, offset), sums_type), align=4) for weight in weights]
+        if rows == 1:  # a panel is too short a run for the CPU to foresee the next ones
+            for weight in weights:
+                vectors.prefetch_value(b, b.add(b.add(weight, offset), ahead), 2)
         quads = [splat_value(b, b.load(at(b, b.add(group, x_offset), i32), align=4), lanes) for group in groups]
         new = add_products(b, sums, quads, columns)
         step.add_incoming(b.add(step, i64(1)), b.block)
@@ -192,9 +196,9 @@ def product(dtype, out_dtype, has_bias):
     """
     most_rows, most_panels = largest()
     lanes, size, bias_size = features.lanes(), vectors.SIZES[out_dtype], vectors.SIZES[dtype]
-    wide, slim = (
-        _column(most_rows, *(tile(rows, count, dtype, out_dtype, has_bias) for rows in (most_rows, 1))) for count in (most_panels, 1)
-    )
+    of = {rows: tile(rows, most_panels, dtype, out_dtype, has_bias) for rows in {most_rows, min(4, most_rows), 2, 1}}
+    wide = _column(most_rows, of[most_rows], of[min(4, most_rows)], of[2], of[1])
+    slim = _slim_column(most_rows, *(tile(rows, 1, dtype, out_dtype, has_bias) for rows in (most_rows, 1)))
 
     @compile.inner
     def whole_product(x, x_stride, group_bytes, group_steps, panels, scales, out, out_stride, bias, rows, n, steps, first, end):
@@ -215,7 +219,31 @@ def product(dtype, out_dtype, has_bias):
     return whole_product
 
 
-def _column(most_rows, of_most, of_1):
+def _column(most_rows, of_most, of_4, of_2, of_1):
+    """All rows times the panels of one tile's width: the tallest tiles first, then what is left by halves."""
+
+    @compile.inner
+    def column(x, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, out, out_stride, bias, rows, steps, columns):
+        row = 0
+        while row < rows:
+            source, target = x + row * x_stride, out + row * out_stride
+            if row + most_rows <= rows:
+                of_most(source, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
+                row += most_rows
+            elif row + 4 <= rows:
+                of_4(source, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
+                row += 4
+            elif row + 2 <= rows:
+                of_2(source, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
+                row += 2
+            else:
+                of_1(source, x_stride, group_bytes, group_steps, weight, panel_bytes, scales, target, out_stride, bias, steps, columns)
+                row += 1
+
+    return column
+
+
+def _slim_column(most_rows, of_most, of_1):
     """All rows times the panels of one tile's width."""
 
     @compile.inner

@@ -1,8 +1,11 @@
-"""Linear with int8 weights and int8 activations: rows of x are coded, some at a time, then multiplied as integers by the int8 tile."""
+"""Linear with int8 weights and int8 activations: rows of x are coded, some at a time, then multiplied as integers by the int8 tile.
+
+A single row is coded by each thread for itself, which costs less than to wait for another that does.
+"""
 
 import torch
 
-from octavo.ops.cpu import compile, int8_rows, int8_tile, pool, vectors
+from octavo.ops.cpu import compile, features, int8_rows, int8_tile, pool, vectors
 from octavo.ops.linear import INT8, INT8_GROUP, MOST_INT8_FEATURES, Facts
 from octavo.ops.weights import Tensors
 
@@ -34,6 +37,34 @@ def build(dtype, out_dtype, has_bias):
     return units
 
 
+def build_alone(dtype, out_dtype, has_bias, is_static):
+    """One row of x. Units are slots with a scratch each: a slot codes the row and multiplies it with its share of the panels."""
+    int64s, code_row = vectors.int64s, int8_rows.coding(dtype, is_static)
+    most, size, bias_size, lanes = int8_tile.ALONE, vectors.SIZES[out_dtype], vectors.SIZES[dtype], features.lanes()
+    wide, slim = (int8_tile.tile(1, count, dtype, out_dtype, has_bias) for count in (most, 1))
+
+    def slots(begin, end, arguments):
+        a = int64s(arguments)
+        row, group_bytes, group_steps, steps, num_panels, n = a[0], a[2], a[3], a[11], a[12], a[10]
+        shares = (num_panels + most - 1) // most
+        panel_bytes = steps * lanes * 4
+        for slot in range(begin, end):
+            coded = a[14] + slot * a[1]
+            code_row(row, coded, a[15], a[16], group_bytes, a[17])
+            panel, last = slot * shares // a[18] * most, min(num_panels, (slot + 1) * shares // a[18] * most)
+            while panel < last:
+                column = panel * lanes
+                weight, scales, out, bias = a[4] + panel * panel_bytes, a[5] + column * 4, a[6] + column * size, a[8] + column * bias_size
+                if panel + most <= last:
+                    wide(coded, 0, group_bytes, group_steps, weight, panel_bytes, scales, out, 0, bias, steps, n - column)
+                    panel += most
+                else:
+                    slim(coded, 0, group_bytes, group_steps, weight, panel_bytes, scales, out, 0, bias, steps, n - column)
+                    panel += 1
+
+    return slots
+
+
 class Implementation:
     """See the reference; x's and out's rows may be strided. The packed weight is (panels, scales), and x's scale where that is stored."""
 
@@ -44,13 +75,15 @@ class Implementation:
         self._coding = compile.kernel(int8_rows.build, dtype, self._is_static)
         self._coding_arguments = pool.Arguments(8)
         self._kernel = compile.kernel(build, dtype, str(facts.result)[6:], facts.has_bias)
-        self._arguments = pool.Arguments(14)
+        self._alone = compile.kernel(build_alone, dtype, str(facts.result)[6:], facts.has_bias, self._is_static)
+        self._arguments = pool.Arguments(19)
         self._group = INT8_GROUP if facts.activation == "int8_group" else facts.in_features
         self._group_bytes = int8_rows.group_bytes(self._group)
         self._row_bytes = int8_rows.row_bytes(facts.in_features, self._group)
         self._rows_at_once = max(_LEAST_BLOCK, _CODED_BYTES // self._row_bytes)
         self._block = max(_LEAST_BLOCK, _BLOCK_BYTES // self._row_bytes)
         self._size, self._out_size = facts.dtype.itemsize, facts.result.itemsize
+        pool.scratch(max(self._rows_at_once, torch.get_num_threads()) * self._row_bytes)  # now, so that it does not move later
 
     @staticmethod
     def refuses(facts: Facts) -> str | None:
@@ -78,16 +111,17 @@ class Implementation:
             self._multiply(out[start:end], x[start:end], weight, bias)
 
     def _multiply(self, out: torch.Tensor, x: torch.Tensor, weight: Tensors, bias: torch.Tensor | None) -> None:
-        facts, rows = self.facts, x.shape[0]
-        coded = pool.scratch(rows * self._row_bytes)
+        facts, rows, slots = self.facts, x.shape[0], torch.get_num_threads()
+        coded = pool.scratch(max(rows, slots) * self._row_bytes)
         scale = weight[2].data_ptr() if self._is_static else 0
         groups = (self._group, self._group_bytes)
-        self._coding_arguments.set(x.data_ptr(), x.stride(0) * self._size, coded, self._row_bytes, facts.in_features, *groups, scale)
-        self._coding(rows, 1, self._coding_arguments)
+        if rows > 1:
+            self._coding_arguments.set(x.data_ptr(), x.stride(0) * self._size, coded, self._row_bytes, facts.in_features, *groups, scale)
+            self._coding(rows, 1, self._coding_arguments)
         panels = weight[0]
         blocks = -(-rows // self._block)
         self._arguments.set(
-            coded,
+            x.data_ptr() if rows == 1 else coded,
             self._row_bytes,
             self._group_bytes,
             -(-self._group // 4),
@@ -101,5 +135,13 @@ class Implementation:
             panels.shape[1],
             panels.shape[0],
             -(-rows // blocks),
+            coded,
+            facts.in_features,
+            self._group,
+            scale,
+            slots,
         )
-        self._kernel(blocks * panels.shape[0], int8_tile.largest()[1], self._arguments)
+        if rows == 1:
+            self._alone(slots, 1, self._arguments)
+        else:
+            self._kernel(blocks * panels.shape[0], int8_tile.largest()[1], self._arguments)
