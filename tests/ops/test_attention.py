@@ -9,7 +9,7 @@ import torch
 from octavo.config.cache_formats import FORMATS
 from octavo.ops import attention
 from octavo.ops.cpu import attention_paged, attention_plan
-from octavo.ops.cpu.attention_plan import HEADER, UNIT
+from octavo.ops.cpu.attention_plan import COUNTERS, UNIT
 from octavo.ops.cpu.attention_tiles import SPAN
 from octavo.ops.op import choose
 from tests.ops import guard
@@ -152,8 +152,27 @@ def test_views_of_a_fused_buffer_are_read_and_written_in_place():
     assert out[:, 11:].isnan().all()
 
 
+def test_a_plan_serves_any_number_of_calls_and_any_bound_of_the_context(threads):
+    """As layers of one step use it, or one step after another whose longest context has the same bucket."""
+    threads(2)
+    case = attention.case(((1, 5000), (1, 700), (20, 20)), dtype=torch.bfloat16)
+    expected = run(case)
+    implementation, (pages, tables), query = chosen(case.facts), case.cache(), case.query()
+    shape = (len(query), 3, 8192)
+    plan = guard.empty(implementation.plan_numbers(case.facts, *shape), dtype=torch.int32).fill_(-1)
+    scratch = guard.empty(implementation.scratch_size(case.facts, *shape), dtype=torch.uint8).fill_(0xFF)
+    implementation.plan(plan, case.row_starts(), case.lengths())
+    made = plan.clone()
+    for _ in range(3):
+        out = torch.full_like(query, torch.nan)
+        told = {"plan": plan, "scratch": scratch, "shape": shape}
+        implementation(out, query, pages, tables, case.row_starts(), case.lengths(), **told)
+        assert torch.equal(out, expected)
+        assert torch.equal(plan[: made[2]], made[: made[2]])
+
+
 def units(plan: torch.Tensor) -> list[list[int]]:
-    return plan[HEADER : HEADER + UNIT * int(plan[0])].view(-1, UNIT).tolist()
+    return plan[int(plan[2]) :][: UNIT * int(plan[0])].view(-1, UNIT).tolist()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -167,11 +186,14 @@ def test_a_plan_covers_each_token_once_within_its_bounds(seed):
     lengths[lengths == 0] = 1
     starts = np.concatenate(([0], np.cumsum(counts)))
     sizes = attention_plan.sizes(facts, threads, int(starts[-1]), num_rows, int(lengths.max()))
-    plan = guard.empty(sizes.plan_numbers, dtype=torch.int32)
+    plan = guard.empty(sizes.plan_numbers, dtype=torch.int32).fill_(-1)
     planner = attention_plan.Planner(facts, threads)
     planner(plan, torch.tensor(starts, dtype=torch.int32), torch.tensor(lengths, dtype=torch.int32))
     assert plan[0] <= sizes.units
     assert plan[1] <= sizes.cuts
+    assert plan[2] == sizes.header
+    assert not plan[COUNTERS : sizes.header].any()
+    assert COUNTERS + 16 + sizes.cuts * heads[1] <= sizes.header
     spans_of: dict[int, list[int]] = {}
     for row, token, tokens, first, last, cut, pieces, origin in units(plan):
         assert starts[row] <= token < token + tokens <= starts[row + 1]

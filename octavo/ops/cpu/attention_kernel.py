@@ -8,7 +8,7 @@ exactly 0, so how many of them lie in the same tile changes no bit. Units of wor
 import numpy as np
 
 from octavo.ops.cpu import vectors
-from octavo.ops.cpu.attention_plan import HEADER, UNIT, UNIT_ROWS
+from octavo.ops.cpu.attention_plan import COUNTERS, UNIT, UNIT_ROWS
 from octavo.ops.cpu.attention_tiles import (
     PAIR,
     ROW_BYTES,
@@ -240,7 +240,7 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
         kv_heads, window, most_spans, group, head_dim = a[15], a[17], a[18], a[22], a[23]
         index = item // kv_heads
         head = item - index * kv_heads
-        unit = int32s(a[12] + (HEADER + index * UNIT) * 4)
+        unit = int32s(a[12] + (int32s(a[12])[2] + index * UNIT) * 4)
         row, token, tokens = np.int64(unit[0]), np.int64(unit[1]), np.int64(unit[2])
         cut, pieces, origin = np.int64(unit[5]), np.int64(unit[6]), np.int64(unit[7])
         position = np.int64(int32s(a[11])[row]) - (int32s(a[10])[row + 1] - token)
@@ -276,8 +276,10 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
                         fold(at_result, at_sum, parts + r * apart * 4, part_sums + r * SUMS * 4, head_dim)
                 line += done
         if cut >= 0:
-            if take_number(a[13] + 64 + (cut * kv_heads + head) * 8) != pieces - 1:
+            done = a[12] + (COUNTERS + 16 + cut * kv_heads + head) * 4
+            if take_number(done) != pieces - 1:
                 return  # whoever ends last folds the parts of all
+            int32s(done)[0] = 0
             for span in range(position // SPAN + 1 - origin):
                 parts = kept + span * (apart + SUMS) * group * 4
                 part_sums = parts + group * apart * 4
@@ -292,14 +294,16 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
 
     def body(begin, end, arguments):
         """arguments: address of [scale, cap], out and its token and head strides, query and its strides, pages, tables and the
-        numbers of a row of them, row_starts, lengths, plan, counters, kept parts, kv heads, block size, window, spans of a kept token,
+        numbers of a row of them, row_starts, lengths, plan, threads, kept parts, kv heads, block size, window, spans of a kept token,
         bytes between pages, sinks, threads' own space, heads a kv head, head dimension, scales."""
         a = int64s(arguments)
         items = int32s(a[12])[0] * a[15]
         for thread in range(begin, end):
             while True:
-                item = take_number(a[13])
+                item = take_number(a[12] + COUNTERS * 4)
                 if item >= items:
+                    if item == items + a[13] - 1:  # the last thread to come
+                        int32s(a[12])[COUNTERS] = 0
                     break
                 take(a, item, a[21] + thread * space)
 

@@ -203,9 +203,9 @@ def first_lane(typing_context, vector):
 
 @intrinsic
 def take_number(typing_context, address):
-    """Add 1 to the int64 at an address that threads share; its value before. All that was written before is seen by who comes later."""
+    """Add 1 to the int32 at an address that threads share; its value before. All that was written before is seen by who comes later."""
 
     def generate(context, b, s, args):
-        return b.atomic_rmw("add", vectors.at(b, args[0], i64), i64(1), "seq_cst")
+        return b.sext(b.atomic_rmw("add", vectors.at(b, args[0], i32), i32(1), "seq_cst"), i64)
 
     return types.int64(types.int64), generate
