@@ -1,5 +1,6 @@
 """Paged attention: every implementation against the reference, nothing read that no query sees, and each token's bits its own."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -12,6 +13,7 @@ from octavo.ops.cpu import attention_paged, attention_plan
 from octavo.ops.cpu.attention_plan import COUNTERS, UNIT
 from octavo.ops.cpu.attention_tiles import SPAN
 from octavo.ops.op import choose
+from octavo.ops.pages import scales_of
 from tests.ops import guard
 from tests.tolerances import ATOL, RTOL
 
@@ -53,8 +55,13 @@ def run(case: attention.Case, query=None, cache=None, row_starts=None, lengths=N
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_equals_reference(case):
+    check(case, case.query())
+
+
+def check(case: attention.Case, query: torch.Tensor) -> None:
+    """The chosen implementation of a case gives what the reference does, and reads and writes within its bounds."""
     pages, tables = (guard.copy(x) for x in case.cache())
-    inputs = (case.query(), case.row_starts(), case.lengths(), case.sinks(), case.scales())
+    inputs = (query, case.row_starts(), case.lengths(), case.sinks(), case.scales())
     query, starts, lengths, sinks, scales = (guarded(x) for x in inputs)
     expected = torch.empty_like(query)
     attention.Reference(case.facts)(expected, query, pages, tables, starts, lengths, sinks, scales)
@@ -171,6 +178,29 @@ def test_a_plan_serves_any_number_of_calls_and_any_bound_of_the_context(threads)
         assert torch.equal(plan[: made[2]], made[: made[2]])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_weights_too_small_for_any_number_are_zero(dtype):
+    case = attention.case(((1, 300), (40, 40)), dtype=dtype)
+    check(case, case.query() * 50)
+
+
+@pytest.mark.parametrize("name", [name for name, kept in FORMATS.items() if kept.code.startswith(("bfloat", "float8"))])
+@pytest.mark.parametrize("part", ["keys", "values"])
+def test_nan_that_is_seen_stays_nan(name, part):
+    case = attention.case(((40, 40),), dtype=torch.bfloat16, cache=name)
+    (pages, tables), page = case.cache(), case.facts.layout
+    key, value = case._context(0, 40)
+    {"keys": key, "values": value}[part][20, 1, 5] = torch.nan
+    at = torch.arange(40)
+    page.write(pages, tables[0][at // 16].long() * 16 + at % 16, key, value, scales_of(case.scales()))
+    out = torch.empty_like(case.query())
+    chosen(case.facts)(out, case.query(), pages, tables, case.row_starts(), case.lengths(), None, case.scales())
+    is_nan = out.isnan().any(2)
+    assert is_nan[20:, 3:6].all()
+    assert not is_nan[:20].any()
+    assert not is_nan[:, [0, 1, 2, 6, 7, 8]].any()
+
+
 def units(plan: torch.Tensor) -> list[list[int]]:
     return plan[int(plan[2]) :][: UNIT * int(plan[0])].view(-1, UNIT).tolist()
 
@@ -220,4 +250,5 @@ def test_refusals_name_the_reason():
     assert refuses(attention.case(((1, 1),)).facts) is None
     assert "head dimension 24" in refuses(attention.case(((1, 1),), head_dim=24).facts)
     assert "float16" in refuses(attention.case(((1, 1),), dtype=torch.float16).facts)
+    assert "not positive" in refuses(dataclasses.replace(attention.case(((1, 1),)).facts, scale=0.0))
     assert "plain" in refuses(attention.case(((1, 1),), block_size=5, kind="plain").facts)

@@ -24,6 +24,8 @@ def refuses(facts: Facts) -> str | None:
         return f"pages are {page.kind}, not tiles"
     if page.head_dim % TILE:
         return f"head dimension {page.head_dim} is not a multiple of {TILE}"
+    if not facts.scale > 0:
+        return f"the scale {facts.scale} is not positive"
     if facts.num_heads % page.num_kv_heads:
         return f"{facts.num_heads} query heads are not a multiple of {page.num_kv_heads} kv heads"
     if facts.num_heads > UNIT_ROWS * page.num_kv_heads:

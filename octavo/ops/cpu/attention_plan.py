@@ -1,6 +1,6 @@
 """Attention's work list: which tokens of which row over which spans of its context are one piece of work, and what memory the pieces need.
 
-A unit is up to `tokens_per_unit` consecutive tokens of a row. A single token with a long context may be cut into pieces of whole spans,
+A unit is up to `tokens_per_unit` consecutive tokens of a row. A single token with a long context is cut into pieces of one span each,
 when the step has too few units to keep all threads busy: their sums are kept apart and folded in the order of the spans, as one thread
 would have.
 
@@ -62,7 +62,7 @@ def build():
                 origin, last = low // span, (position + count - 1) // span + 1
                 pieces, cut = 1, -1
                 if count == 1 and last - origin > share:
-                    pieces = (last - origin + share - 1) // share
+                    pieces = last - origin
                     cut = cuts
                     cuts += 1
                 for piece in range(pieces):
@@ -70,8 +70,8 @@ def build():
                     out[at] = row
                     out[at + 1] = token
                     out[at + 2] = count
-                    out[at + 3] = origin + (last - origin) * piece // pieces
-                    out[at + 4] = origin + (last - origin) * (piece + 1) // pieces
+                    out[at + 3] = origin + piece
+                    out[at + 4] = origin + piece + 1 if cut >= 0 else last
                     out[at + 5] = cut
                     out[at + 6] = pieces
                     out[at + 7] = origin
@@ -130,7 +130,7 @@ def sizes(facts: Facts, threads: int, num_tokens: int, num_rows: int, max_length
 
     A token is cut only where its spans exceed its share, the whole cost by 4 x threads / kv heads: fewer than that many tokens can.
     """
-    pieces = _PIECES_PER_THREAD * threads
     context = min(max_length, facts.window + SPAN) if facts.window else max_length
-    cuts = 0 if threads == 1 else min(num_rows, pieces // facts.layout.num_kv_heads)
-    return Sizes(num_tokens // tokens_per_unit(facts) + num_rows + pieces, cuts, -(-context // SPAN), _header(threads))
+    spans = -(-context // SPAN)
+    cuts = 0 if threads == 1 else min(num_rows, _PIECES_PER_THREAD * threads // facts.layout.num_kv_heads)
+    return Sizes(num_tokens // tokens_per_unit(facts) + num_rows + cuts * spans, cuts, spans, _header(threads))

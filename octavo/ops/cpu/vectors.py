@@ -257,16 +257,27 @@ def stack(size_bytes):
     return take
 
 
-@intrinsic
-def prefetch(typing_context, address):
-    """Ask for the cache line at an address; never faults."""
+def fetch_value(builder, address, locality):
+    """Ask for the cache line at an address, to the nearest cache (3) or to the next one behind it (2); never faults."""
+    pointer = at(builder, address, i8)
+    fetch = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32])
+    builder.call(fetch, [pointer, i32(0), i32(locality), i32(1)])
 
-    def generate(context, b, s, args):
-        pointer = at(b, args[0], ir.IntType(8))
-        b.call(declare(b, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32]), [pointer, i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
 
-    return types.void(types.int64), generate
+def _fetching(locality):
+    @intrinsic
+    def fetch(typing_context, address):
+        def generate(context, b, s, args):
+            fetch_value(b, args[0], locality)
+            return context.get_dummy_value()
+
+        return types.void(types.int64), generate
+
+    return fetch
+
+
+# prefetch(address) asks for a cache line that is read soon; prefetch_later(address) for one that nearer things should not yield to
+prefetch, prefetch_later = _fetching(3), _fetching(2)
 
 
 # -- arithmetic
