@@ -16,6 +16,8 @@ class Plan(NamedTuple):
     """A step's list of work, and for which kind of layer it was made."""
 
     numbers: torch.Tensor  # int32
+    shape: tuple[int, int, int]
+    scratch_bytes: int
     window: int
     kv_heads: int
     query_heads: int
@@ -98,7 +100,8 @@ class Backend:
         numbers = arena.empty(self._attend.plan_numbers(self._attention_facts, *shape), dtype=torch.int32)
         if not self._dry:
             self._attend.plan(numbers, batch.row_starts[: batch.num_rows + 1], batch.lengths[: batch.num_rows])
-        return Plan(numbers, self.facts.window, self.facts.num_kv_heads, self.facts.num_heads)
+        scratch_bytes = self._attend.scratch_size(self._attention_facts, *shape)
+        return Plan(numbers, shape, scratch_bytes, self.facts.window, self.facts.num_kv_heads, self.facts.num_heads)
 
     def plan(self, batch: Batch, group: int, arena: Arena) -> None:
         batch.plans[group] = self._make_plan(batch, arena)
@@ -125,10 +128,9 @@ class Backend:
         arena: Arena,
         sinks: torch.Tensor | None = None,
     ) -> None:
-        shape = (batch.num_tokens, batch.num_rows, batch.max_length)
         with arena.scope():
             plan = self._planned(batch, group) or self._make_plan(batch, arena)
-            scratch = arena.empty(self._attend.scratch_size(self._attention_facts, *shape), dtype=torch.uint8)
+            scratch = arena.empty(plan.scratch_bytes, dtype=torch.uint8)
             tables, starts, lengths = batch.tables[group], batch.row_starts, batch.lengths
-            told = {"scales": cache.scales, "plan": plan.numbers, "scratch": scratch, "shape": shape}
+            told = {"scales": cache.scales, "plan": plan.numbers, "scratch": scratch, "shape": plan.shape}
             self._attend(out, query, cache.pages, tables, starts, lengths, sinks, **told)

@@ -1,5 +1,6 @@
 """Paged attention: every implementation against the reference, nothing read that no query sees, and each token's bits its own."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 from octavo.config.cache_formats import FORMATS
 from octavo.ops import attention
 from octavo.ops.cpu import attention_paged, attention_plan
-from octavo.ops.cpu.attention_plan import HEADER, UNIT
+from octavo.ops.cpu.attention_plan import COUNTERS, UNIT
 from octavo.ops.cpu.attention_tiles import SPAN
 from octavo.ops.op import choose
+from octavo.ops.pages import scales_of
 from tests.ops import guard
 from tests.tolerances import ATOL, RTOL
 
@@ -53,8 +55,13 @@ def run(case: attention.Case, query=None, cache=None, row_starts=None, lengths=N
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_equals_reference(case):
+    check(case, case.query())
+
+
+def check(case: attention.Case, query: torch.Tensor) -> None:
+    """The chosen implementation of a case gives what the reference does, and reads and writes within its bounds."""
     pages, tables = (guard.copy(x) for x in case.cache())
-    inputs = (case.query(), case.row_starts(), case.lengths(), case.sinks(), case.scales())
+    inputs = (query, case.row_starts(), case.lengths(), case.sinks(), case.scales())
     query, starts, lengths, sinks, scales = (guarded(x) for x in inputs)
     expected = torch.empty_like(query)
     attention.Reference(case.facts)(expected, query, pages, tables, starts, lengths, sinks, scales)
@@ -152,8 +159,50 @@ def test_views_of_a_fused_buffer_are_read_and_written_in_place():
     assert out[:, 11:].isnan().all()
 
 
+def test_a_plan_serves_any_number_of_calls_and_any_bound_of_the_context(threads):
+    """As layers of one step use it, or one step after another whose longest context has the same bucket."""
+    threads(2)
+    case = attention.case(((1, 5000), (1, 700), (20, 20)), dtype=torch.bfloat16)
+    expected = run(case)
+    implementation, (pages, tables), query = chosen(case.facts), case.cache(), case.query()
+    shape = (len(query), 3, 8192)
+    plan = guard.empty(implementation.plan_numbers(case.facts, *shape), dtype=torch.int32).fill_(-1)
+    scratch = guard.empty(implementation.scratch_size(case.facts, *shape), dtype=torch.uint8).fill_(0xFF)
+    implementation.plan(plan, case.row_starts(), case.lengths())
+    made = plan.clone()
+    for _ in range(3):
+        out = torch.full_like(query, torch.nan)
+        told = {"plan": plan, "scratch": scratch, "shape": shape}
+        implementation(out, query, pages, tables, case.row_starts(), case.lengths(), **told)
+        assert torch.equal(out, expected)
+        assert torch.equal(plan[: made[2]], made[: made[2]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_weights_too_small_for_any_number_are_zero(dtype):
+    case = attention.case(((1, 300), (40, 40)), dtype=dtype)
+    check(case, case.query() * 50)
+
+
+@pytest.mark.parametrize("name", [name for name, kept in FORMATS.items() if kept.code.startswith(("bfloat", "float8"))])
+@pytest.mark.parametrize("part", ["keys", "values"])
+def test_nan_that_is_seen_stays_nan(name, part):
+    case = attention.case(((40, 40),), dtype=torch.bfloat16, cache=name)
+    (pages, tables), page = case.cache(), case.facts.layout
+    key, value = case._context(0, 40)
+    {"keys": key, "values": value}[part][20, 1, 5] = torch.nan
+    at = torch.arange(40)
+    page.write(pages, tables[0][at // 16].long() * 16 + at % 16, key, value, scales_of(case.scales()))
+    out = torch.empty_like(case.query())
+    chosen(case.facts)(out, case.query(), pages, tables, case.row_starts(), case.lengths(), None, case.scales())
+    is_nan = out.isnan().any(2)
+    assert is_nan[20:, 3:6].all()
+    assert not is_nan[:20].any()
+    assert not is_nan[:, [0, 1, 2, 6, 7, 8]].any()
+
+
 def units(plan: torch.Tensor) -> list[list[int]]:
-    return plan[HEADER : HEADER + UNIT * int(plan[0])].view(-1, UNIT).tolist()
+    return plan[int(plan[2]) :][: UNIT * int(plan[0])].view(-1, UNIT).tolist()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -167,11 +216,14 @@ def test_a_plan_covers_each_token_once_within_its_bounds(seed):
     lengths[lengths == 0] = 1
     starts = np.concatenate(([0], np.cumsum(counts)))
     sizes = attention_plan.sizes(facts, threads, int(starts[-1]), num_rows, int(lengths.max()))
-    plan = guard.empty(sizes.plan_numbers, dtype=torch.int32)
+    plan = guard.empty(sizes.plan_numbers, dtype=torch.int32).fill_(-1)
     planner = attention_plan.Planner(facts, threads)
     planner(plan, torch.tensor(starts, dtype=torch.int32), torch.tensor(lengths, dtype=torch.int32))
     assert plan[0] <= sizes.units
     assert plan[1] <= sizes.cuts
+    assert plan[2] == sizes.header
+    assert not plan[COUNTERS : sizes.header].any()
+    assert COUNTERS + 16 + sizes.cuts * heads[1] <= sizes.header
     spans_of: dict[int, list[int]] = {}
     for row, token, tokens, first, last, cut, pieces, origin in units(plan):
         assert starts[row] <= token < token + tokens <= starts[row + 1]
@@ -198,4 +250,5 @@ def test_refusals_name_the_reason():
     assert refuses(attention.case(((1, 1),)).facts) is None
     assert "head dimension 24" in refuses(attention.case(((1, 1),), head_dim=24).facts)
     assert "float16" in refuses(attention.case(((1, 1),), dtype=torch.float16).facts)
+    assert "not positive" in refuses(dataclasses.replace(attention.case(((1, 1),)).facts, scale=0.0))
     assert "plain" in refuses(attention.case(((1, 1),), block_size=5, kind="plain").facts)

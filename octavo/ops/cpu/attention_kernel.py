@@ -8,14 +8,15 @@ exactly 0, so how many of them lie in the same tile changes no bit. Units of wor
 import numpy as np
 
 from octavo.ops.cpu import vectors
-from octavo.ops.cpu.attention_plan import HEADER, UNIT, UNIT_ROWS
+from octavo.ops.cpu.attention_plan import COUNTERS, UNIT, UNIT_ROWS
+from octavo.ops.cpu.attention_softmax import softmax
 from octavo.ops.cpu.attention_tiles import (
+    AHEAD,
     PAIR,
     ROW_BYTES,
     SPAN,
     SPAN_TILES,
     first_lane,
-    keep_between,
     score_tiles,
     take_number,
     value_tiles,
@@ -51,64 +52,37 @@ def row_distance(head_dim: int) -> int:
     return -(-head_dim // 64) * 64
 
 
-def _softmax(how: str):
-    """softmax(scores, weights, tiles, first, low, high, scale, cap, sums): one row's weights from its scores.
-
-    Their maximum goes to sums[0] and the total of the weights to sums[1]. Columns are keys first, first + 1, ...; [low, high) are seen.
-    """
-    load, store, store_row = (vectors.load("float32", TILE), vectors.store("float32", TILE), vectors.store)
-    splat, exp, maximum = vectors.splat(TILE), vectors.exp, vectors.maximum
-    reduce_max, reduce_add, floats = vectors.reduce_max, vectors.reduce_add, vectors.floats
-    dtype, size = ("bfloat16", 2) if how == "dot" else ("float32", 4)
-    store_weight, load_weight = store_row(dtype, TILE), vectors.load(dtype, TILE)
-    zero, one, two, infinity = np.float32(0.0), np.float32(1.0), np.float32(2.0), _INFINITY
-
-    @inner
-    def softmax(scores, weights, tiles, first, low, high, scale, cap, sums):
-        best = splat(-infinity)
-        factor = splat(scale)
-        for tile in range(tiles):
-            score = load(scores + tile * TILE * 4) * factor
-            if cap > zero:  # cap * tanh(score / cap), tanh(u) = 1 - 2 / (exp(2 u) + 1)
-                grown = exp(score * (splat(two) / splat(cap)))
-                score = splat(cap) * (splat(one) - splat(two) / (grown + splat(one)))
-            score = keep_between(score, first + tile * TILE, low, high)
-            store(scores + tile * TILE * 4, score)
-            best = maximum(score, best)
-        top = reduce_max(best)
-        shift = splat(zero) if top == -infinity else splat(top)
-        total = splat(zero)
-        for tile in range(tiles):
-            at = weights + tile * TILE * size
-            store_weight(at, exp(load(scores + tile * TILE * 4) - shift))
-            total = total + load_weight(at)  # as it was rounded, so that the weights sum to 1
-        floats(sums)[0] = top
-        floats(sums)[1] = reduce_add(total)
-
-    return softmax
-
-
 def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], apart: int):
     """One block of rows over one span: their parts of the result, `apart` numbers apart, and (maximum, total) of each, SUMS apart.
 
     There are two sizes of a block, rows[0] and rows[1], with wide[0] and wide[1] vectors of values at once.
     """
-    columns, columns_rest = (max(c for c in (1, 2, 4, 8) if c == 1 or c * count <= _ACCUMULATORS[level]) for count in rows)
+    columns, columns_rest = (max(c for c in (1, 2, 4) if c == 1 or c * count <= _ACCUMULATORS[level]) for count in rows)
     score, score_rest = (score_tiles(how, count, c, apart) for count, c in zip(rows, (columns, columns_rest)))
+    score_one, score_rest_one = (score_tiles(how, count, 1, apart) for count in rows)
     add_values, add_values_rest = (value_tiles(how, count, c, apart) for count, c in zip(rows, wide))
     most, step, step_rest = rows[0], wide[0] * TILE * 4, wide[1] * TILE * 4
-    softmax = _softmax(how)
+    find_top, weigh = softmax(how)
     size, floats, doubles, infinity = ROW_BYTES[how], vectors.floats, vectors.doubles, _INFINITY
     _, _, _, at_scores, at_weights, *_ = places(how, apart, False)
 
     @inner
     def multiply_keys(queries, rows, tiles, keys, scores, head_dim):
+        at = 0
         if rows == most:
-            for at in range(0, tiles, columns):
+            while at + columns <= tiles:
                 score(queries, keys + at * 8, scores + at * TILE * 4, head_dim)
+                at += columns
+            while at < tiles:
+                score_one(queries, keys + at * 8, scores + at * TILE * 4, head_dim)
+                at += 1
         else:
-            for at in range(0, tiles, columns_rest):
+            while at + columns_rest <= tiles:
                 score_rest(queries, keys + at * 8, scores + at * TILE * 4, head_dim)
+                at += columns_rest
+            while at < tiles:
+                score_rest_one(queries, keys + at * 8, scores + at * TILE * 4, head_dim)
+                at += 1
 
     @inner
     def multiply_values(weights, rows, count, values, parts, head_dim):
@@ -134,14 +108,17 @@ def _block(how: str, level: str, rows: tuple[int, int], wide: tuple[int, int], a
                 floats(sums + r * SUMS * 4)[0] = -infinity
             return
         skipped = (tile - first_tile) * 8
-        multiply_keys(queries, rows, tiles, keys + skipped, scores, head_dim)
+        at = tile - start // TILE  # in the span, to whose tiles the scores and weights have fixed places
+        multiply_keys(queries, rows, tiles, keys + skipped, scores + at * TILE * 4, head_dim)
+        first, last = at & -2, (at + tiles + 1) & -2
         for r in range(rows):
             mine = position + (row + r) // group
             row_low = max(start, mine - window + 1) if window > 0 else start
             row_high = min(end, mine + 1)
-            to_scores, to_weights = scores + r * SPAN * 4, weights + r * SPAN * size
-            softmax(to_scores, to_weights, tiles, tile * TILE, row_low, row_high, scale, cap, sums + r * SUMS * 4)
-        multiply_values(weights, rows, high - tile * TILE, values + skipped, parts, head_dim)
+            find_top(scores + r * SPAN * 4, start, first, last, row_low, row_high, scale, cap, sums + r * SUMS * 4)
+        for r in range(rows):
+            weigh(scores + r * SPAN * 4, weights + r * SPAN * size, first, last, scale, cap, sums + r * SUMS * 4)
+        multiply_values(weights + at * TILE * size, rows, high - tile * TILE, values + skipped, parts, head_dim)
 
     return block
 
@@ -165,8 +142,9 @@ def _folding(dtype: str):
         top, part_top = floats(sums)[0], floats(part_sums)[0]
         if part_top == -infinity:
             return
-        best = top if top > part_top else part_top
-        mine, its = exp(splat(top - best)), exp(splat(part_top - best))
+        best, less = (top, part_top) if top > part_top else (part_top, top)
+        small = exp(splat(less - best))
+        mine, its = (splat(one), small) if top > part_top else (small, splat(one))
         for i in range(0, head_dim, TILE):
             store(result + i * 4, fma(load(result + i * 4), mine, load(part + i * 4) * its))
         floats(sums)[0] = best
@@ -188,13 +166,14 @@ def _folding(dtype: str):
 
 
 def _tile_finding(cache_size: int):
-    """find_tiles(a, table, head, first, count, own, key_tiles, value_tiles): addresses of the keys and values of `count` tiles from tile
-    `first`, in pages of plain numbers. a: the arguments of the kernel. own: the thread's space.
+    """find_tiles(a, table, head, first, count, last, own, key_tiles, value_tiles): addresses of the keys and values of `count` tiles
+    from tile `first`, in pages of plain numbers. a: the arguments of the kernel. last: of the tiles that the unit reads. own: the thread's
+    space.
     """
     int64s, int32s = vectors.int64s, vectors.int32s
 
     @inner
-    def find_tiles(a, table, head, first, count, own, key_tiles, value_tiles):
+    def find_tiles(a, table, head, first, count, last, own, key_tiles, value_tiles):
         pages, kv_heads, block_size, page_bytes, head_dim = a[7], a[15], a[16], a[19], a[23]
         values = kv_heads * block_size * head_dim * cache_size
         at = first * TILE
@@ -222,7 +201,7 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
     clear, fold, finish = _folding(dtype)
     size, row_bytes, is_coded = vectors.SIZES[dtype], ROW_BYTES[how], kept[1] != "none"
     load, store_query = vectors.load(dtype, TILE), vectors.store("bfloat16" if how == "dot" else "float32", TILE)
-    at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_keys, at_values, at_decoded, space = places(how, apart, is_coded)
+    at_queries, at_results, at_sums, _, _, at_parts, at_part_sums, at_tiles, at_decoded, space = places(how, apart, is_coded)
     decoded_bytes = (space - at_decoded) // 2
     find_tiles = tile_finding(how, *kept, at_decoded, decoded_bytes) if is_coded else _tile_finding(number_bytes(how))
     int64s, int32s = vectors.int64s, vectors.int32s
@@ -236,11 +215,12 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
                     store_query(queries + ((token * group + head) * apart + i) * row_bytes, load(source + i * size))
 
     @inner
-    def take(a, item, own):
+    def take(a, item, is_whole, own):
+        """One head of a unit; is_whole: this thread has the next head next, and after the last one maybe the next spans."""
         kv_heads, window, most_spans, group, head_dim = a[15], a[17], a[18], a[22], a[23]
         index = item // kv_heads
         head = item - index * kv_heads
-        unit = int32s(a[12] + (HEADER + index * UNIT) * 4)
+        unit = int32s(a[12] + (int32s(a[12])[2] + index * UNIT) * 4)
         row, token, tokens = np.int64(unit[0]), np.int64(unit[1]), np.int64(unit[2])
         cut, pieces, origin = np.int64(unit[5]), np.int64(unit[6]), np.int64(unit[7])
         position = np.int64(int32s(a[11])[row]) - (int32s(a[10])[row + 1] - token)
@@ -251,16 +231,29 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
         for line in range(lines):
             clear(results + line * apart * 4, sums + line * SUMS * 4, head_dim)
         kept = a[14] + (cut * kv_heads + head) * most_spans * group * (apart + SUMS) * 4  # of a cut token: [spans, group, apart + SUMS]
+        last = (min(unit[4] * SPAN, position + tokens) - 1) // TILE
         for span in range(unit[3], unit[4]):
             start = span * SPAN
             low = max(start, position - window + 1) if window > 0 else start
             high = min(start + SPAN, position + tokens)
             first = low // TILE
-            keys, key_values = own + at_keys, own + at_values
             count = (high + TILE - 1) // TILE - first
-            find_tiles(a, table, head, first, count, own, keys, key_values)
-            for tile in range(count, count + 8):  # the last again, for the rest of a register block
-                int64s(keys)[tile] = int64s(keys)[count - 1]
+            keys, key_values = own + at_tiles, own + at_tiles + count * 8
+            find_tiles(a, table, head, first, count, last, own, keys, key_values)
+            ahead = key_values + count * 8  # what is read next, to be fetched meanwhile
+            left = 0
+            if not is_coded:
+                next_head, next_span = head, span + 1
+                if next_span == unit[4] and is_whole:
+                    next_head, next_span = (head + 1, np.int64(unit[3])) if head + 1 < kv_heads else (0, next_span)
+                if next_span < unit[4] or is_whole:
+                    low = max(next_span * SPAN, position - window + 1) if window > 0 else next_span * SPAN
+                    high = min(low + AHEAD * TILE, position + tokens)
+                    left = max((high + TILE - 1) // TILE - low // TILE, 0)
+                    left = min(left, AHEAD)
+                    find_tiles(a, table, next_head, low // TILE, left, last, own, ahead, ahead + AHEAD * 8)
+            for tile in range(left, AHEAD):
+                int64s(ahead)[tile] = int64s(keys)[0]
             line = 0
             while line < lines:
                 to = queries + line * apart * row_bytes
@@ -276,8 +269,10 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
                         fold(at_result, at_sum, parts + r * apart * 4, part_sums + r * SUMS * 4, head_dim)
                 line += done
         if cut >= 0:
-            if take_number(a[13] + 64 + (cut * kv_heads + head) * 8) != pieces - 1:
+            done = a[12] + (COUNTERS + 16 + cut * kv_heads + head) * 4
+            if take_number(done) != pieces - 1:
                 return  # whoever ends last folds the parts of all
+            int32s(done)[0] = 0
             for span in range(position // SPAN + 1 - origin):
                 parts = kept + span * (apart + SUMS) * group * 4
                 part_sums = parts + group * apart * 4
@@ -292,16 +287,22 @@ def build(how: str, dtype: str, level: str, kept: tuple[str, str, int], rows: in
 
     def body(begin, end, arguments):
         """arguments: address of [scale, cap], out and its token and head strides, query and its strides, pages, tables and the
-        numbers of a row of them, row_starts, lengths, plan, counters, kept parts, kv heads, block size, window, spans of a kept token,
+        numbers of a row of them, row_starts, lengths, plan, threads, kept parts, kv heads, block size, window, spans of a kept token,
         bytes between pages, sinks, threads' own space, heads a kv head, head dimension, scales."""
         a = int64s(arguments)
-        items = int32s(a[12])[0] * a[15]
+        units, kv_heads, threads = np.int64(int32s(a[12])[0]), a[15], a[13]
+        whole = max(units - threads, 0)  # units whose heads, neighbours in memory, are one thread's; the last ones are shared out by heads
+        turns = whole + (units - whole) * kv_heads
         for thread in range(begin, end):
             while True:
-                item = take_number(a[13])
-                if item >= items:
+                turn = take_number(a[12] + COUNTERS * 4)
+                if turn >= turns:
+                    if turn == turns + threads - 1:  # the last thread to come
+                        int32s(a[12])[COUNTERS] = 0
                     break
-                take(a, item, a[21] + thread * space)
+                item = turn * kv_heads if turn < whole else whole * kv_heads + turn - whole
+                for at in range(item, item + kv_heads if turn < whole else item + 1):
+                    take(a, at, turn < whole, a[21] + thread * space)
 
     return body
 
@@ -314,8 +315,8 @@ def number_bytes(how: str) -> int:
 def places(how: str, apart: int, is_coded: bool) -> tuple[int, ...]:
     """Offsets in a thread's own space, and its size, all multiples of 64.
 
-    Queries, results and their sums; then of a block scores, weights, parts and their sums; then addresses of tiles of keys and of values;
-    then, where the cache is coded, the keys and the values of a span.
+    Queries, results and their sums; then of a block scores, weights, parts and their sums; then addresses of tiles: keys, values, and what
+    is next; then, where the cache is coded, the keys and the values of a span.
     """
     parts = (
         UNIT_ROWS * apart * ROW_BYTES[how],
@@ -325,8 +326,7 @@ def places(how: str, apart: int, is_coded: bool) -> tuple[int, ...]:
         MOST_ROWS * SPAN * ROW_BYTES[how],
         MOST_ROWS * apart * 4,
         MOST_ROWS * SUMS * 4,
-        (SPAN_TILES + 8) * 8,
-        (SPAN_TILES + 8) * 8,
+        2 * (SPAN_TILES + AHEAD) * 8,
         2 * SPAN * apart * number_bytes(how) if is_coded else 0,
     )
     offsets = [0]

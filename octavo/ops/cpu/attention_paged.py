@@ -8,7 +8,6 @@ from octavo.ops.cpu.attention_kernel import SUMS, block_rows, build, places, row
 from octavo.ops.cpu.attention_plan import UNIT_ROWS
 from octavo.ops.cpu.compile import kernel
 from octavo.ops.cpu.pool import Arguments, bits
-from octavo.ops.cpu.zero import Zero
 from octavo.ops.pages import TILE
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -25,6 +24,8 @@ def refuses(facts: Facts) -> str | None:
         return f"pages are {page.kind}, not tiles"
     if page.head_dim % TILE:
         return f"head dimension {page.head_dim} is not a multiple of {TILE}"
+    if not facts.scale > 0:
+        return f"the scale {facts.scale} is not positive"
     if facts.num_heads % page.num_kv_heads:
         return f"{facts.num_heads} query heads are not a multiple of {page.num_kv_heads} kv heads"
     if facts.num_heads > UNIT_ROWS * page.num_kv_heads:
@@ -50,10 +51,10 @@ class PagedAttention:
         self._kernel = kernel(build, how, DTYPES[facts.dtype], level, kept, rows, rest, *vectors_of, row_distance(page.head_dim))
         self._arguments, self._constants = Arguments(25), Arguments(2)
         self._ones = torch.ones(2)
-        self._clear = Zero()
         self._constants.set(bits(facts.scale), bits(facts.softcap))
         self._facts, self._size = facts, facts.dtype.itemsize
         self._threads = torch.get_num_threads()
+        self._shape, self._sizes = (0, 0, 0), (0, 0, 0)
         self.plan = attention_plan.Planner(facts, self._threads)
 
     @classmethod
@@ -62,19 +63,19 @@ class PagedAttention:
         return attention_plan.sizes(facts, torch.get_num_threads(), num_tokens, num_rows, max_length).plan_numbers
 
     @classmethod
-    def _regions(cls, facts: Facts, threads: int, shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
-        """(bytes of counters, of kept parts, of the threads' own space, spans of a kept token)"""
+    def _regions(cls, facts: Facts, threads: int, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+        """(bytes of kept parts, of the threads' own space, spans of a kept token)"""
         sizes = attention_plan.sizes(facts, threads, *shape)
         page = facts.layout
         kept = sizes.cuts * page.num_kv_heads
         part_bytes = facts.num_heads // page.num_kv_heads * (row_distance(page.head_dim) + SUMS) * 4
         own = threads * places(cls.how(facts), row_distance(page.head_dim), not page.format.is_plain)[-1]
-        return 64 + (kept * 8 + 63) // 64 * 64, kept * sizes.spans * part_bytes, own, sizes.spans
+        return kept * sizes.spans * part_bytes, own, sizes.spans
 
     @classmethod
     def scratch_size(cls, facts: Facts, num_tokens: int, num_rows: int, max_length: int) -> int:
         """Bytes of scratch that a call with these sizes needs; grows with each of them."""
-        return sum(cls._regions(facts, torch.get_num_threads(), (num_tokens, num_rows, max_length))[:3])
+        return sum(cls._regions(facts, torch.get_num_threads(), (num_tokens, num_rows, max_length))[:2])
 
     def __call__(
         self,
@@ -96,24 +97,25 @@ class PagedAttention:
         """
         facts, page, size = self._facts, self._facts.layout, self._size
         if shape is None:
-            shape = (len(query), len(lengths), int(lengths.max()))
+            shape = (query.shape[0], lengths.shape[0], int(lengths.max()))
         if plan is None:
             plan = torch.empty(self.plan_numbers(facts, *shape), dtype=torch.int32)
             self.plan(plan, row_starts, lengths)
-        counters, kept, own, spans = self._regions(facts, self._threads, shape)
+        if shape != self._shape:
+            self._shape, self._sizes = shape, self._regions(facts, self._threads, shape)
+        kept, own, spans = self._sizes
         if scratch is None:
-            scratch = torch.empty(counters + kept + own, dtype=torch.uint8)
+            scratch = torch.empty(kept + own, dtype=torch.uint8)
         if facts.has_sinks and sinks is None:
             raise ValueError("attention with sinks was called without them")
         space = scratch.data_ptr()
-        self._clear(space, counters)
         self._arguments.set(
             self._constants.address,
             *(out.data_ptr(), out.stride(0) * size, out.stride(1) * size),
             *(query.data_ptr(), query.stride(0) * size, query.stride(1) * size),
             *(pages.data_ptr(), tables.data_ptr(), tables.stride(0), row_starts.data_ptr(), lengths.data_ptr()),
-            *(plan.data_ptr(), space, space + counters, page.num_kv_heads, page.block_size, facts.window, spans, pages.stride(0)),
-            *(sinks.data_ptr() if facts.has_sinks and sinks is not None else 0, space + counters + kept),
+            *(plan.data_ptr(), self._threads, space, page.num_kv_heads, page.block_size, facts.window, spans, pages.stride(0)),
+            *(sinks.data_ptr() if facts.has_sinks and sinks is not None else 0, space + kept),
             *(facts.num_heads // page.num_kv_heads, page.head_dim, (self._ones if scales is None else scales).data_ptr()),
         )
         self._kernel(self._threads, 1, self._arguments)

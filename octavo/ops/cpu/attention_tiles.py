@@ -15,14 +15,16 @@ from numba import types
 from numba.extending import intrinsic
 
 from octavo.ops.cpu import vectors
-from octavo.ops.cpu.vectors import constant, f32, i32, i64, splat_value
+from octavo.ops.cpu.vectors import constant, f32, prefetch_value, i32, i64, splat_value
 from octavo.ops.pages import TILE
 
 SPAN = 256  # keys of the fixed grid: scores of one span are made, normalised and summed before the next
 SPAN_TILES = SPAN // TILE
+AHEAD = 4  # tiles: a list of their addresses is longer by so many, which are fetched meanwhile
 ROW_BYTES = {"dot": 2, "pairs": 4, "single": 4}  # of a number in a row of queries or probabilities
 PAIR = {"dot": 2, "pairs": 2, "single": 1}  # keys or dimensions that a step consumes
 VECTOR = ir.VectorType(f32, TILE)
+_NEAR = 2  # the second cache: lines on their way to the first one are fewer than memory needs to be busy
 
 
 def _load(b, address, align=4):
@@ -91,6 +93,10 @@ def _cut(flat, width):
     return [list(flat[start : start + width]) for start in range(0, len(flat), width)]
 
 
+def _addresses(b, listed, first, count):
+    return [b.load(vectors.at(b, b.add(listed, i64(8 * (first + i))), i64), align=8) for i in range(count)]
+
+
 @functools.cache
 def score_tiles(how, rows, columns, apart):
     """score_tiles(queries, tiles, scores, head_dim): scores[r][c] for `rows` queries and the tiles at `columns` addresses.
@@ -103,12 +109,14 @@ def score_tiles(how, rows, columns, apart):
     def score(typing_context, queries, tiles, scores, head_dim):
         def generate(context, b, s, args):
             queries, tiles, scores, head_dim = args
-            keys = [b.load(vectors.at(b, b.add(tiles, i64(8 * c)), i64), align=8) for c in range(columns)]
+            keys, later = (_addresses(b, tiles, first, columns) for first in (0, AHEAD))
             loop = _Loop(b, b.ashr(head_dim, i64(pair - 1)), [ir.Constant(VECTOR, None)] * (rows * columns))
             across = b.mul(loop.index, i64(pair * size))
             numbers = [b.add(queries, b.add(across, i64(r * apart * size))) for r in range(rows)]
             down = b.mul(loop.index, i64(4 * TILE))
             loaded = [_load(b, b.add(key, down)) for key in keys]
+            for key in later:
+                prefetch_value(b, b.add(key, down), _NEAR)
             sums = _multiply(b, how, _cut(loop.values, columns), numbers, loaded)
             loop.close([x for line in sums for x in line])
             for r, line in enumerate(_cut(loop.values, columns)):
@@ -136,10 +144,13 @@ def value_tiles(how, rows, columns, apart):
     def add_values(typing_context, weights, tiles, offset, count, out, head_dim):
         def step(b, args, index, sums, is_half):
             weights, tiles, offset, _, _, head_dim = args
-            tile = b.load(vectors.at(b, b.add(tiles, b.shl(b.ashr(index, i64(shift)), i64(3))), i64), align=8)
+            place = b.add(tiles, b.shl(b.ashr(index, i64(shift)), i64(3)))
+            tile, later = (b.load(vectors.at(b, b.add(place, i64(8 * far)), i64), align=8) for far in (0, AHEAD))
             down = b.mul(b.and_(index, i64(steps - 1)), b.shl(head_dim, i64(2)))
             start = b.add(b.add(tile, offset), down)
             loaded = [_load(b, b.add(start, i64(4 * TILE * c))) for c in range(columns)]
+            for c in range(columns):
+                prefetch_value(b, b.add(b.add(b.add(later, offset), down), i64(4 * TILE * c)), _NEAR)
             across = b.mul(index, i64(pair * size))
             numbers = [b.add(weights, b.add(across, i64(r * SPAN * size))) for r in range(rows)]
             flat = _multiply(b, how, _cut(sums, columns), numbers, loaded, is_half)
@@ -203,9 +214,9 @@ def first_lane(typing_context, vector):
 
 @intrinsic
 def take_number(typing_context, address):
-    """Add 1 to the int64 at an address that threads share; its value before. All that was written before is seen by who comes later."""
+    """Add 1 to the int32 at an address that threads share; its value before. All that was written before is seen by who comes later."""
 
     def generate(context, b, s, args):
-        return b.atomic_rmw("add", vectors.at(b, args[0], i64), i64(1), "seq_cst")
+        return b.sext(b.atomic_rmw("add", vectors.at(b, args[0], i32), i32(1), "seq_cst"), i64)
 
     return types.int64(types.int64), generate

@@ -219,3 +219,89 @@ def store_halves(typing_context, to, low, high):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
+
+
+_IN_PAIRS = ("int8", "float8_e4m3", "float8_e5m2")
+
+
+def is_paired(code):
+    """Whether codes of this kind become pairs of bf16 by `decode_pairs`."""
+    return code in _IN_PAIRS
+
+
+def pair_scale(code):
+    """By how much the steps of decode_pairs must be larger than those of the codes' own values."""
+    return 256.0 if code == "float8_e4m3" else 1.0
+
+
+def _floats_of(b, raw, code):
+    """float32 numbers of 32 codes, divided by pair_scale."""
+    if code == "int8":
+        return b.sitofp(raw, ir.VectorType(f32, 32))
+    high = b.shl(b.zext(raw, ir.VectorType(i16, 32)), constant(i16, 32, 8))
+    if code == "float8_e4m3":  # 4 bits of exponent stand as float16's 5, which is 8 powers of 2 too low
+        size = b.and_(b.lshr(high, constant(i16, 32, 1)), constant(i16, 32, 0x3F80))
+        found = b.or_(b.and_(high, constant(i16, 32, 0x8000)), size)
+        high = b.select(b.icmp_unsigned("==", size, constant(i16, 32, 0x3F80)), constant(i16, 32, 0x7E00), found)
+    return b.fpext(b.bitcast(high, ir.VectorType(ir.HalfType(), 32)), ir.VectorType(f32, 32))
+
+
+@functools.cache
+def decode_pairs(code, is_apart):
+    """decode(to, first, second, steps, later): 32 codes, times their steps, as bf16. Only for CPUs that convert bf16.
+
+    is_apart: 16 codes at `first` and 16 at `second`, taken in turn; else 32 in a row at `first`, the steps of the last 16 in `later`.
+    """
+
+    @intrinsic
+    def decode(typing_context, to, first, second, steps, later):
+        def generate(context, b, s, args):
+            to, first, second, steps, later = args
+            kind = steps.type
+            halves = [list(range(start, start + 16)) for start in (0, 16)]
+            if is_apart:
+                parts = [b.load(at(b, place, ir.VectorType(i8, 16)), align=1) for place in (first, second)]
+                order = [lane // 2 + 16 * (lane % 2) for lane in range(32)]
+                raw = b.shuffle_vector(*parts, ir.Constant(ir.VectorType(i32, 32), order))
+            else:
+                raw = b.load(at(b, first, ir.VectorType(i8, 32)), align=1)
+            wide = _floats_of(b, raw, code)
+            undefined = ir.Constant(wide.type, ir.Undefined)
+            low, high = (b.shuffle_vector(wide, undefined, ir.Constant(ir.VectorType(i32, 16), half)) for half in halves)
+            low, high = b.fmul(low, steps), b.fmul(high, steps if is_apart else later)
+            pairs = ir.VectorType(vectors.BFloat(), 32)
+            narrow = vectors.declare(b, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", pairs, [kind, kind])
+            packed = b.bitcast(b.call(narrow, [high, low]), ir.VectorType(i32, 16))
+            b.store(packed, at(b, to, packed.type), align=4)
+            return context.get_dummy_value()
+
+        vector = FloatVector(16)
+        return types.void(types.int64, types.int64, types.int64, vector, vector), generate
+
+    return decode
+
+
+@functools.cache
+def twice(which):
+    """twice(vector) -> vector: each of its first eight lanes (which 0), or of its last eight, two times."""
+
+    @intrinsic
+    def double(typing_context, vector):
+        def generate(context, b, s, args):
+            order = [lane // 2 + 8 * which for lane in range(16)]
+            return b.shuffle_vector(args[0], ir.Constant(args[0].type, ir.Undefined), ir.Constant(ir.VectorType(i32, 16), order))
+
+        return vector(vector), generate
+
+    return double
+
+
+@intrinsic
+def in_turn(typing_context, address):
+    """The two float32 at an address, in turn in all lanes."""
+
+    def generate(context, b, s, args):
+        both = vectors.splat_value(b, b.load(at(b, args[0], i64), align=4), 8)
+        return b.bitcast(both, ir.VectorType(f32, 16))
+
+    return FloatVector(16)(types.int64), generate

@@ -7,7 +7,7 @@ import functools
 
 from octavo.config.cache_formats import GROUP
 from octavo.ops.cpu import cache_codes, codes, vectors
-from octavo.ops.cpu.attention_tiles import PAIR
+from octavo.ops.cpu.attention_tiles import AHEAD, PAIR
 from octavo.ops.cpu.compile import inner
 from octavo.ops.pages import TILE
 
@@ -110,17 +110,62 @@ def _values(how: str, code: str, scale_kind: str, lanes: int):
     return decode
 
 
+def _paired_keys(code: str, scale_kind: str):
+    """As _keys, of codes of 8 bits in whole pairs: they lie as their numbers will."""
+    decode_pairs, load, splat = cache_codes.decode_pairs(code, False), vectors.load("float32", TILE), vectors.splat(TILE)
+    first_half, second_half = cache_codes.twice(0), cache_codes.twice(1)
+    more, is_layer = vectors.single(cache_codes.pair_scale(code)), scale_kind == "layer"
+
+    @inner
+    def decode(found, side, to, head_dim, scale):
+        step = splat(scale) if is_layer else load(side)
+        step = step * splat(more)
+        low, high = first_half(step), second_half(step)
+        for i in range(head_dim >> 1):
+            decode_pairs(to + i * TILE * 4, found + i * TILE * 2, 0, low, high)
+
+    return decode
+
+
+def _paired_values(code: str, scale_kind: str):
+    """As _values, of codes of 8 bits."""
+    decode_pairs, splat, in_turn = cache_codes.decode_pairs(code, True), vectors.splat(TILE), cache_codes.in_turn
+    more, is_layer = vectors.single(cache_codes.pair_scale(code)), scale_kind == "layer"
+
+    @inner
+    def decode(found, side, to, head_dim, scale):
+        for token in range(0, TILE, 2):
+            step = splat(scale) if is_layer else in_turn(side + token * 4)
+            step = step * splat(more)
+            at, target = found + token * head_dim, to + token * head_dim * 2
+            for i in range(0, head_dim, TILE):
+                decode_pairs(target + i * 4, at + i, at + head_dim + i, step, step)
+
+    return decode
+
+
 def tile_finding(how: str, code: str, scale_kind: str, lanes: int, at_decoded: int, decoded_bytes: int):
-    """find_tiles(a, table, head, first, count, own, key_tiles, value_tiles): see attention_kernel; `a` are its arguments, with the
+    """find_tiles(a, table, head, first, count, last, own, key_tiles, value_tiles): see attention_kernel; `a` are its arguments, with the
     layer's scales at a[24]. Keys are decoded to own + at_decoded, values decoded_bytes behind.
     """
-    decode_keys, decode_values = _keys(how, code, scale_kind), _values(how, code, scale_kind, lanes)
+    if how == "dot" and cache_codes.is_paired(code) and scale_kind in ("layer", "token_head"):
+        decode_keys, decode_values = _paired_keys(code, scale_kind), _paired_values(code, scale_kind)
+    else:
+        decode_keys, decode_values = _keys(how, code, scale_kind), _values(how, code, scale_kind, lanes)
     is_half, is_group, has_side = code in ("uint4", "float4_e2m1"), scale_kind == "group", scale_kind != "layer"
     int32s, int64s, floats, group = vectors.int32s, vectors.int64s, vectors.floats, GROUP
     number_bytes = 4 if PAIR[how] == 1 else 2
+    ahead, prefetch = AHEAD, vectors.prefetch_later
 
     @inner
-    def find_tiles(a, table, head, first, count, own, key_tiles, value_tiles):
+    def place_of(a, table, head, tile):
+        """The page of a tile, and its first token's place among the vectors of the page."""
+        token, block_size = tile * TILE, a[16]
+        index = token // block_size
+        return a[7] + int32s(table)[index] * a[19], head * block_size + token - index * block_size
+
+    @inner
+    def find_tiles(a, table, head, first, count, last, own, key_tiles, value_tiles):
         kv_heads, block_size, head_dim = a[15], a[16], a[23]
         row = head_dim >> 1 if is_half else head_dim
         beside = head_dim // group if is_group else (4 if has_side else 0)
@@ -128,10 +173,11 @@ def tile_finding(how: str, code: str, scale_kind: str, lanes: int, at_decoded: i
         part = codes_bytes + kv_heads * block_size * beside
         key_scale, value_scale = floats(a[24])[0], floats(a[24])[1]
         for tile in range(count):
-            token = (first + tile) * TILE
-            index = token // block_size
-            place = head * block_size + token - index * block_size  # of the tile's first token among the vectors of the page
-            page = a[7] + int32s(table)[index] * a[19]
+            page, place = place_of(a, table, head, min(first + tile + ahead, last))
+            for at in range(0, TILE * row, 64):
+                prefetch(page + place * row + at)
+                prefetch(page + part + place * row + at)
+            page, place = place_of(a, table, head, first + tile)
             keys = own + at_decoded + tile * TILE * head_dim * number_bytes
             decode_keys(page + place * row, page + codes_bytes + place * beside, keys, head_dim, key_scale)
             values = keys + decoded_bytes

@@ -257,21 +257,27 @@ def stack(size_bytes):
     return take
 
 
-@intrinsic
-def prefetch(typing_context, address):
-    """Ask for the cache line at an address; never faults."""
-
-    def generate(context, b, s, args):
-        prefetch_value(b, args[0])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
+def prefetch_value(builder, address, locality=3):
+    """Ask for the cache line at an address, to the nearest cache (3) or to the next one behind it (2); never faults."""
+    pointer = at(builder, address, i8)
+    fetch = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32])
+    builder.call(fetch, [pointer, i32(0), i32(locality), i32(1)])
 
 
-def prefetch_value(b, address, locality=3):
-    """See prefetch. locality: 3 = into the first cache, 2 = the second."""
-    pointer = at(b, address, ir.IntType(8))
-    b.call(declare(b, "llvm.prefetch.p0", ir.VoidType(), [pointer.type, i32, i32, i32]), [pointer, i32(0), i32(locality), i32(1)])
+def _fetching(locality):
+    @intrinsic
+    def fetch(typing_context, address):
+        def generate(context, b, s, args):
+            prefetch_value(b, args[0], locality)
+            return context.get_dummy_value()
+
+        return types.void(types.int64), generate
+
+    return fetch
+
+
+# prefetch(address) asks for a cache line that is read soon; prefetch_later(address) for one that nearer things should not yield to
+prefetch, prefetch_later = _fetching(3), _fetching(2)
 
 
 # -- arithmetic
