@@ -62,7 +62,29 @@ class Kernel:
         self.address = address
 
     def __call__(self, count: int, grain: int, arguments: pool.Arguments) -> None:
+        if _run is None:
+            pool.parallel_for(count, grain, self.address, arguments.address)
+        else:
+            _run(self, count, grain, arguments)
+
+    def run(self, count: int, grain: int, arguments: pool.Arguments) -> None:
+        """Run it, whoever looks on."""
         pool.parallel_for(count, grain, self.address, arguments.address)
+
+
+Run = Callable[[Kernel, int, int, pool.Arguments], None]
+_run: Run | None = None  # who gets calls instead; kernels are called on one thread of a process
+
+
+@contextmanager
+def running(run: Run) -> Iterator[None]:
+    """Inside it every call of a kernel goes to `run`, which records or times it and then runs it with `Kernel.run`."""
+    global _run
+    before, _run = _run, run
+    try:
+        yield
+    finally:
+        _run = before
 
 
 @functools.cache

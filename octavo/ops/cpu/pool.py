@@ -39,6 +39,10 @@ class Arguments:
         """Fill the block; as many values as it has places."""
         self._block[:] = values
 
+    def copied(self) -> bytes:
+        """What is in the block now."""
+        return bytes(self._block)
+
 
 def bits(value: float) -> int:
     """A float64 as the int64 with the same bits: read in a kernel as `doubles(arguments)[i]`."""
