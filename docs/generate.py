@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from octavo import environment, plugins
-from octavo.bench.options import DatasetOptions, LatencyOptions, QualityOptions, ServeOptions, StartupOptions, ThroughputOptions
+from octavo.bench.options import DatasetOptions, LatencyOptions, QualityOptions, ServeOptions, StartupOptions, StepOptions, ThroughputOptions
 from octavo.config import awaited, variables
 from octavo.config.options import BatchOptions, Options, PlanOptions, ServerOptions, typed_fields
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES
@@ -92,7 +92,7 @@ def bench_page() -> str:
         "# Options of the benches",
         "",
         "`octavo bench serve` and `octavo bench throughput` have the options under Datasets and their own; `throughput`, `latency`,",
-        "`startup` and `quality` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
+        "`startup`, `step` and `quality` have [those of the engine](options.md) too. What is marked *not yet* is refused with its reason.",
     ]
     datasets = {f.name for f in fields(DatasetOptions)}
     for title, cls in (
@@ -101,6 +101,7 @@ def bench_page() -> str:
         ("throughput", ThroughputOptions),
         ("latency", LatencyOptions),
         ("startup", StartupOptions),
+        ("step", StepOptions),
         ("quality", QualityOptions),
     ):
         lines += ["", f"## {title}", "", "| option | default | what it does |", "|---|---|---|"]

@@ -34,6 +34,7 @@ LATER_BACKENDS = {
     "vllm-rerank": "/v1/rerank",
 }
 # option -> the feature that it waits for; it may be given with its default only
+NOT_YET = "not yet:"  # what the help of an option begins with whose feature is missing
 LATER = {
     "profile": "the profiler's endpoints",
     "lora_modules": "LoRA adapters",
@@ -71,7 +72,7 @@ def _count(default: int | None, help_text: str, group: str) -> Any:
 
 
 def _later(name: str, default: Any, group: str, **kind: Any) -> Any:
-    return option(default, f"not yet: awaits {LATER[name]}", group, **kind)
+    return option(default, f"{NOT_YET} awaits {LATER[name]}", group, **kind)
 
 
 @dataclass(kw_only=True)
@@ -269,10 +270,22 @@ class QualityOptions:
     resume: bool = option(False, "take the rows that are in --output-json already, and measure the others", "Run", kind="switch")
 
 
+@dataclass(kw_only=True)
+class StepOptions:
+    """Options of `octavo bench step` beside the model and the engine's."""
+
+    batch: int = _count(1, "requests that a step generates for, or whose prompts it computes", "Run")
+    context: int = _count(128, "tokens that each has when the steps are measured; of the prompt with --prefill", "Run")
+    prefill: bool = option(False, "steps that compute prompts instead of ones that generate", "Run", kind="switch")
+    profile: bool = option(False, "time every kernel, and tell how fast it read its weights", "Run", kind="switch")
+    num_iters: int = _count(32, "measured steps", "Run")
+    output_json: str | None = option(None, "file of the result", "Run")
+
+
 def check(options: Any) -> None:
     """Raise ConfigError for an option whose feature does not exist yet, and for a number that cannot be."""
     for f in fields(options):
-        if f.name in LATER and getattr(options, f.name) != f.default:
+        if f.metadata["help"].startswith(NOT_YET) and getattr(options, f.name) != f.default:
             raise _awaits("--" + f.name.replace("_", "-"), LATER[f.name])
         if f.name.startswith(("num_", "max_concurrency", "batch_size")) and (getattr(options, f.name) or 0) < 0:
             raise ConfigError(f"--{f.name.replace('_', '-')} must not be negative")

@@ -24,23 +24,23 @@ def check() -> None:
 
 def timeline(file: Path, run: Run, thresholds_ms: tuple[float, float]) -> None:
     """Above: a bar for each request, coloured by the time between its tokens. Below: output tokens a second, latencies as shares."""
-    figure = _figure(12, 10)
-    grid = figure.add_gridspec(2, 2, height_ratios=(3, 2))
-    _requests(figure.add_subplot(grid[0, :]), run, thresholds_ms)
-    _throughput(figure.add_subplot(grid[1, 0]), run)
-    _latencies(figure.add_subplot(grid[1, 1]), [o for o in run.outcomes if o.is_success])
-    _save(figure, file)
+    picture = figure(12, 10)
+    grid = picture.add_gridspec(2, 2, height_ratios=(3, 2))
+    _requests(picture.add_subplot(grid[0, :]), run, thresholds_ms)
+    _throughput(picture.add_subplot(grid[1, 0]), run)
+    _latencies(picture.add_subplot(grid[1, 1]), [o for o in run.outcomes if o.is_success])
+    save(picture, file)
 
 
 def dataset(file: Path, prompts: Sequence[int], outputs: Sequence[int]) -> None:
     """How many tokens the prompts, the outputs and both together have."""
-    figure = _figure(12, 4)
+    picture = figure(12, 4)
     together = [a + b for a, b in zip(prompts, outputs, strict=True)]
     for place, (title, counts) in enumerate((("prompts", prompts), ("outputs", outputs), ("together", together)), 1):
-        axes = figure.add_subplot(1, 3, place)
+        axes = picture.add_subplot(1, 3, place)
         axes.hist(counts, bins=min(40, max(1, len(set(counts)))), color=COLOURS[0])
         axes.set(title=title, xlabel="tokens", ylabel="requests" if place == 1 else "")
-    _save(figure, file)
+    save(picture, file)
 
 
 def parse_thresholds(text: str) -> tuple[float, float]:
@@ -93,14 +93,18 @@ def _latencies(axes: Any, outcomes: Sequence[Outcome]) -> None:
         axes.legend(loc="lower right", fontsize="small")
 
 
-def _figure(width: float, height: float) -> Any:
+def figure(width: float, height: float) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, file: Path) -> None:
+def save(picture: Any, file: Path, kind: str = "png") -> None:
+    """kind: png or svg; the same figure gives the same bytes."""
+    import matplotlib
+
     try:
-        figure.savefig(file, format="png", dpi=120)
+        with matplotlib.rc_context({"svg.hashsalt": "octavo"}):
+            picture.savefig(file, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None

@@ -17,9 +17,11 @@ from octavo.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """num_prompt: tokens; 0 if nobody has counted them. at_s: when a trace sent it, from its first request on."""
+    """prompt: a text; token ids where a server shall not tokenize. num_prompt: tokens; 0 if nobody has counted them. at_s: when a trace
+    sent it, from its first request on.
+    """
 
-    prompt: str
+    prompt: str | list[int]
     num_prompt: int
     num_output: int
     at_s: float | None = None

@@ -1,10 +1,10 @@
-"""octavo bench serve | throughput | latency | startup | quality: the options of each, and what runs them."""
+"""octavo bench serve | throughput | latency | startup | step | quality: the options of each, and what runs them."""
 
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from octavo.bench.options import LatencyOptions, QualityOptions, ServeOptions, StartupOptions, ThroughputOptions, check
+from octavo.bench.options import LatencyOptions, QualityOptions, ServeOptions, StartupOptions, StepOptions, ThroughputOptions, check
 from octavo.cli.parser import Parser, add_options
 from octavo.config.options import Options, option_names
 from octavo.errors import ConfigError
@@ -15,13 +15,14 @@ BENCHES = {
     "throughput": "how many tokens a second an engine makes of many prompts",
     "latency": "how long one batch takes",
     "startup": "how long an engine takes to start",
+    "step": "where the time of one step goes",
     "quality": "size, memory, latency and perplexity of models, side by side",
 }
 # bench of vLLM -> the feature that it awaits
 LATER = {
     "sweep": "runs over many settings",
     "mm-processor": "multimodal models",
-    "forward": "the timing of single steps",
+    "forward": "the timing of single steps; see octavo bench step",
 }
 Own = TypeVar("Own", bound=Any)
 
@@ -40,9 +41,11 @@ def parser(bench: str, own: type, engine: type | None) -> Parser:
             "a model as octavo serve takes it; MODEL=SCHEME quantizes it, MODEL=kv:FORMAT its cache; FILE.gguf=llama.cpp measures llama.cpp"
         )
         result.add_argument("models", nargs="+", metavar="MODEL", help=what)
+    elif own is StepOptions:
+        result.add_argument("models", nargs=1, metavar="MODEL", help="as octavo serve takes it")
     add_options(result, own, skip=_shared(own, engine))
     if engine is not None:
-        add_options(result, engine, skip=("model",) if own is QualityOptions else ())
+        add_options(result, engine, skip=("model",) if own in (QualityOptions, StepOptions) else ())
     return result
 
 
@@ -116,6 +119,14 @@ def _quality(argv: list[str]) -> int:
     return quality(options, models, engine)
 
 
+def _step(argv: list[str]) -> int:
+    models = list(vars(parser("step", StepOptions, Options).parse_args(argv))["models"])
+    options, engine = parse("step", StepOptions, Options, argv)
+    from octavo.bench.step import step
+
+    return step(options, models, engine)
+
+
 def parsers() -> dict[str, Parser]:
     """The command line of each bench, by its name."""
     return {
@@ -123,6 +134,7 @@ def parsers() -> dict[str, Parser]:
         "throughput": parser("throughput", ThroughputOptions, Options),
         "latency": parser("latency", LatencyOptions, Options),
         "startup": parser("startup", StartupOptions, Options),
+        "step": parser("step", StepOptions, Options),
         "quality": parser("quality", QualityOptions, Options),
     }
 
@@ -132,5 +144,6 @@ _RUNS: dict[str, Callable[[list[str]], int]] = {
     "throughput": _throughput,
     "latency": _latency,
     "startup": _startup,
+    "step": _step,
     "quality": _quality,
 }

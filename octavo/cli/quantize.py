@@ -8,7 +8,7 @@ from octavo.cli.parser import Parser
 from octavo.config.options import Options
 
 FOLDERS = ("int8", "int8_token", "int8_static", "int8_per_channel_weight_only", "fp8_per_tensor", "int4")
-FILES = ("q4_0", "q8_0", "q4_k")
+FILES = ("bf16", "q8_0", "q4_0", "q4_k")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -18,7 +18,7 @@ def parser() -> Parser:
         prog="octavo quantize",
         description="Quantize a plain checkpoint. Schemes named by integers and floats write a folder in the format of compressed-tensors, "
         "which octavo reads, and transformers with the compressed-tensors package: linear layers are coded, embedding, head and routers "
-        "stay as they are. q4_0, q8_0 and q4_k write one GGUF file with its tokenizer, which octavo and llama.cpp read.",
+        "stay as they are. bf16, q8_0, q4_0 and q4_k write one GGUF file with its tokenizer, which octavo and llama.cpp read.",
     )
     result.add_argument("source", metavar="SRC", help="a folder of safetensors files, a plain GGUF file, a hub id or a catalog name")
     result.add_argument("destination", metavar="DST", help="the folder, or the .gguf file, to write, which must not be there")

@@ -1,7 +1,8 @@
 """Write GGUF: a plain checkpoint goes into one .gguf file, tensor by tensor, through the names and views that read such files.
 
 What is two-dimensional and no router is coded; all else stays in float32. A tensor whose rows are not whole blocks of the scheme's format
-is in the next one that they are whole blocks of. The head, also where it is the embedding, is in Q8_0: its errors go straight into logits.
+is in the next one that they are whole blocks of. The head, also where it is the embedding, is in Q8_0 where the scheme has fewer bits: its
+errors go straight into logits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,12 +35,14 @@ from octavo.text import gguf_vocabulary
 
 # scheme -> (formats, the first whose blocks the rows are whole ones of; the number of llama.cpp's general.file_type)
 SCHEMES: dict[str, tuple[tuple[str, ...], int]] = {
+    "bf16": (("BF16",), 32),
     "q4_0": (("Q4_0", "F16"), 2),
     "q8_0": (("Q8_0", "F16"), 7),
     "q4_k": (("Q4_K", "Q5_0", "F16"), 14),
 }
 CALIBRATED = ("q4_0", "q4_k")  # schemes in which some columns can be held to more than others
 _HEAD = ("Q8_0", "F16")
+_WHOLE = ("bf16",)  # schemes that the head follows too
 _QUANTIZATION_VERSION = 2  # of ggml's blocks, since May 2023
 # of a GGUF source: what the new file says itself
 _OWN = ("general.architecture", "general.file_type", "general.quantization_version", "general.alignment")
@@ -68,7 +71,7 @@ def write(
     """
     formats, file_type = SCHEMES[scheme]
     keys = gguf_keys.keys(config.model.model_type, plain.model.config)
-    tensors = _plan(plain, keys, formats)
+    tensors = _plan(plain, keys, formats, formats if scheme in _WHOLE else _HEAD)
     factors = gguf_keys.rope_factors(plain.model.config)
     if factors is not None:
         tensors.insert(0, _Tensor(gguf_keys.ROPE_FACTORS, tuple(factors.shape), "F32"))
@@ -104,7 +107,7 @@ def write(
     return Done(plain.index.total_bytes, total, coded, sum(len(tensor.parameters) for tensor in tensors) - coded)
 
 
-def _plan(plain: Plain, keys: dict[str, Any], formats: Sequence[str]) -> list[_Tensor]:
+def _plan(plain: Plain, keys: dict[str, Any], formats: Sequence[str], head_formats: Sequence[str]) -> list[_Tensor]:
     """The file's tensors, in the order of the model's parameters."""
     tables = (Names.of(plain.model.names), gguf_names.table(GgufHeader(plain.index.path, 3, 32, keys, {})))
     tensors: dict[str, _Tensor] = {}
@@ -116,7 +119,7 @@ def _plan(plain: Plain, keys: dict[str, Any], formats: Sequence[str]) -> list[_T
         if expert is not None and located.disk in tensors:
             tensors[located.disk].parameters.append((one, located.views))
             continue
-        number_format = _number_format(one, plain, formats)
+        number_format = _number_format(one, plain, formats, head_formats)
         shape = one.shape if expert is None else (_num_experts(plain), *one.shape)
         tensors[located.disk] = _Tensor(located.disk, shape, number_format, [(one, located.views)])
     return list(tensors.values())
@@ -137,12 +140,12 @@ def _located(tables: tuple[Names, Names], path: str) -> Located:
     raise ConfigError(f"GGUF has no name for {path}", "write compressed-tensors instead: --scheme int4 or int8")
 
 
-def _number_format(one: Stored, plain: Plain, formats: Sequence[str]) -> str:
+def _number_format(one: Stored, plain: Plain, formats: Sequence[str], head_formats: Sequence[str]) -> str:
     role = plain.role(one.path)
     if len(one.shape) < 2 or role in (None, "router"):
         return "F32"
     is_head = role == "head" or (role == "embedding" and plain.model.config.tie_word_embeddings)
-    return next(name for name in (_HEAD if is_head else formats) if one.shape[-1] % gguf_blocks.SIZES[name][0] == 0)
+    return next(name for name in (head_formats if is_head else formats) if one.shape[-1] % gguf_blocks.SIZES[name][0] == 0)
 
 
 def _refuse_scales(plain: Plain, fill: Fill) -> None:

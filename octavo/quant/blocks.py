@@ -188,12 +188,17 @@ def _f16(run: _Run) -> torch.Tensor:
     return run.numbers.to(torch.float16).view(torch.uint8)
 
 
+def _bf16(run: _Run) -> torch.Tensor:
+    return run.numbers.to(torch.bfloat16).view(torch.uint8)
+
+
 # the formats in which some numbers can be held to more than others
 WEIGHTED = frozenset({"Q4_0", "Q5_0", "Q4_K"})
 
 FORMATS: dict[str, Callable[[_Run], torch.Tensor]] = {
     "F32": _f32,
     "F16": _f16,
+    "BF16": _bf16,
     "Q4_0": _q4_0,
     "Q5_0": _q5_0,
     "Q8_0": _q8_0,

@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -31,7 +32,7 @@ from octavo.worker.warm_up import num_blocks, warm_up
 logger = get_logger(__name__)
 
 # what Executor.call may name
-CALLS = frozenset({"touch_cache", "memory_report", "ping"})
+CALLS = frozenset({"touch_cache", "memory_report", "ping", "begin_profile", "end_profile", "read_gb_s"})
 
 WaitForMasks = Callable[[int], StepMasks | None]
 
@@ -110,6 +111,20 @@ class Worker:
 
     def ping(self) -> bool:
         return True
+
+    def begin_profile(self) -> None:
+        """Time every kernel from now on."""
+        self._profile = plugins.load("worker", "profile").Profile(self._built.model)
+        self._profile.begin()
+
+    def end_profile(self) -> list[dict[str, Any]]:
+        """What the kernels took since begin_profile."""
+        found: list[dict[str, Any]] = self._profile.end()
+        return found
+
+    def read_gb_s(self) -> float:
+        """How fast this worker's threads read memory now."""
+        return float(plugins.load("worker", "profile").read_gb_s())
 
     def forget(self) -> None:
         """The other instances on this machine need not reckon with this one any more."""

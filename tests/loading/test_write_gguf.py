@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf as gguf_package
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -34,7 +35,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 # what transformers does not read of a file, but takes to be so
 NOT_READ = {"qwen3": {"head_dim": 128}, "gemma3_text": {"head_dim": 256, "query_pre_attn_scalar": 256}}
 # and the error of normal numbers, as the root of its mean square, with some room
-SCHEMES = {"q8_0": 0.0065, "q4_0": 0.095, "q4_k": 0.082}
+SCHEMES = {"bf16": 0.002, "q8_0": 0.0065, "q4_0": 0.095, "q4_k": 0.082}
 
 
 def source(folder: Path, model_type: str, **changes: Any) -> Path:
@@ -84,9 +85,14 @@ def test_weights_are_near(tmp_path: Path, model_type: str, scheme: str) -> None:
     folder = source(tmp_path / "source", model_type)
     file = written(folder, tmp_path / "made.gguf", scheme)
     formats = {tensor.type for tensor in gguf.read_header(file).tensors.values()}
-    assert formats == {"F32", "Q8_0", *{"q8_0": (), "q4_0": ("Q4_0",), "q4_k": ("Q4_K", "Q5_0")}[scheme]}
+    assert formats == {"F32", *{"bf16": ("BF16",), "q8_0": ("Q8_0",), "q4_0": ("Q8_0", "Q4_0"), "q4_k": ("Q8_0", "Q4_K", "Q5_0")}[scheme]}
     plain = load_file(folder / "model.safetensors")
     found = weights_of(logits(file)[1].model)
+    if scheme == "bf16":  # plain numbers are in the layout of a kernel when the model is there
+        stored = next(tensor for tensor in gguf_package.GGUFReader(file).tensors if tensor.name == "token_embd.weight")
+        whole = plain["model.embed_tokens.weight"]
+        assert torch.equal(torch.from_numpy(stored.data.copy()).view(torch.bfloat16).view(whole.shape), whole.to(torch.bfloat16))
+        return
     assert len(found) > 14
     for path, numbers in found.items():
         whole = plain.get(f"{path}.weight")
