@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 
 from octavo import environment, plugins
-from octavo.bench.options import DatasetOptions, LatencyOptions, QualityOptions, ServeOptions, StartupOptions, StepOptions, ThroughputOptions
+from octavo.bench.options import (
+    DatasetOptions,
+    LatencyOptions,
+    QualityOptions,
+    ServeOptions,
+    StartupOptions,
+    StepOptions,
+    ThroughputOptions,
+)
 from octavo.config import awaited, variables
 from octavo.config.options import BatchOptions, Options, PlanOptions, ServerOptions, typed_fields
 from octavo.frontend.series import AWAITED, BUCKETS, ENGINE, SERIES

@@ -130,7 +130,8 @@ def report(split: Split, options: StepOptions, read_gb_s: float) -> Iterator[str
         seconds, calls = entry["seconds"] / split.steps, entry["calls"] / split.steps
         rate = entry["weights_bytes"] / entry["seconds"] / 1e9 if entry["seconds"] else 0.0
         tail = f"{rate:>8.1f}{rate / read_gb_s:>12.0%}" if entry["weights_bytes"] else ""
-        yield f"  {entry['kernel'] + ', ' + str(entry['units']) + ' units':<42}{1e3 * seconds:>10.3f}{seconds / whole:>8.1%}{calls:>7.0f}{tail}"
+        what = f"{entry['kernel']}, {entry['units']} units"
+        yield f"  {what:<42}{1e3 * seconds:>10.3f}{seconds / whole:>8.1%}{calls:>7.0f}{tail}"
 
 
 def _settings(options: StepOptions, model: str, engine: Options) -> Options:
@@ -141,7 +142,7 @@ def _settings(options: StepOptions, model: str, engine: Options) -> Options:
         changed["kv_cache_memory_bytes"] = 1 << 30
     if options.prefill and engine.max_num_batched_tokens is None:
         changed["max_num_batched_tokens"] = options.context
-    if options.profile and hasattr(engine, "enforce_eager"):
+    if options.profile:
         changed["enforce_eager"] = True  # a tape's kernels cannot be told apart
     return dataclasses.replace(engine, **changed)
 
@@ -169,7 +170,8 @@ def _decoding(runner: _Core, options: StepOptions) -> Callable[[Split | None], N
         if len(runner.step().counts) == 4 * options.batch and _generates(runner.step(), options.batch):
             return lambda split: _checked(runner.step(split), options.batch)
     raise OctavoError(
-        f"{options.batch} requests of {options.context} tokens do not run side by side", f"the model holds {room} tokens; see --kv-cache-memory-bytes"
+        f"{options.batch} requests of {options.context} tokens do not run side by side",
+        f"the model holds {room} tokens; see --kv-cache-memory-bytes",
     )
 
 

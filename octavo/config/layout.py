@@ -1,4 +1,4 @@
-"""Layout: which parts of an engine have processes of their own. Two options say so, and children can be started before all else is known."""
+"""Layout: which parts of an engine have processes of their own. Two options say so: children can be started before all else is known."""
 
 from octavo import environment
 from octavo.config.config import ParallelConfig

@@ -22,7 +22,9 @@ def build(runs: int) -> Any:
     """Units are UNIT bytes. A thread's units are cut into `runs` runs that it walks side by side, as products walk several rows."""
     int64s: Any = vectors.int64s
     lanes = features.lanes()
-    load, add, zero = vectors.load("float32", lanes), vectors.reduce_add, vectors.splat(lanes)
+    load: Any = vectors.load("float32", lanes)
+    add: Any = vectors.reduce_add
+    zero: Any = vectors.splat(lanes)
     width = 4 * lanes
 
     def units(begin: Any, end: Any, arguments: Any) -> None:

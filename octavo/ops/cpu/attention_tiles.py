@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from octavo.ops.cpu import vectors
-from octavo.ops.cpu.vectors import constant, f32, prefetch_value, i32, i64, splat_value
+from octavo.ops.cpu.vectors import constant, f32, i32, i64, prefetch_value, splat_value
 from octavo.ops.pages import TILE
 
 SPAN = 256  # keys of the fixed grid: scores of one span are made, normalised and summed before the next
