@@ -2,7 +2,7 @@
 
     python -m benchmarks.gguf_files SOURCE.gguf FOLDER [--tied]
 
-Needs the packages gguf and llama-cpp-py-sync. The numbers are those of a folder of safetensors that was made of SOURCE.gguf in bfloat16;
+Needs the packages gguf and llama-cpp-python. The numbers are those of a folder of safetensors that was made of SOURCE.gguf in bfloat16;
 --tied is for a folder whose embedding is its head, where the file holds both.
 """
 

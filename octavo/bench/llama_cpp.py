@@ -1,5 +1,6 @@
-"""llama.cpp measured as octavo is, over the same windows of token ids, through the library in the llama-cpp-py-sync package."""
+"""llama.cpp measured as octavo is, over the same windows of token ids, through the C interface in the llama-cpp-python package."""
 
+import ctypes
 import importlib
 import math
 import os
@@ -17,25 +18,25 @@ Array = np.ndarray[Any, Any]
 FILE_TYPES = {"BF16": 32, "Q4_0": 2, "Q8_0": 7, "Q4_K": 15}
 
 
-def library() -> tuple[Any, Any]:
-    """(its functions, the cffi object that makes their arguments)."""
+def library() -> Any:
+    """llama.cpp's functions; silent."""
     try:
-        bindings = importlib.import_module("llama_cpp_py_sync._cffi_bindings")
-        functions, ffi = bindings.get_lib(), bindings.get_ffi()
+        functions: Any = importlib.import_module("llama_cpp")
     except (ImportError, RuntimeError, OSError) as error:
-        raise ConfigError(f"llama.cpp cannot be measured: {error}", "pip install llama-cpp-py-sync") from None
-    functions.llama_log_set(_silence(ffi), ffi.NULL)
-    functions.llama_backend_init()
-    return functions, ffi
+        raise ConfigError(f"llama.cpp cannot be measured: {error}", "pip install llama-cpp-python") from None
+    if not _CALLBACKS:
+        _CALLBACKS.append(functions.llama_log_callback(lambda level, text, data: None))
+        functions.llama_log_set(_CALLBACKS[0], None)
+        functions.llama_backend_init()
+    return functions
 
 
 def quantize(source: Path, destination: Path, file_type: str) -> None:
     """Write a GGUF file of 16 bit numbers again, as llama.cpp's own quantize does."""
-    functions, ffi = library()
+    functions = library()
     params = functions.llama_model_quantize_default_params()
     params.ftype = FILE_TYPES[file_type]
-    words = [ffi.new("char[]", os.fsencode(path)) for path in (source, destination)]
-    if functions.llama_model_quantize(*words, ffi.new("llama_model_quantize_params *", params)):
+    if functions.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params)):
         raise ConfigError(f"llama.cpp cannot write {source} in {file_type}")
 
 
@@ -43,11 +44,11 @@ class LlamaCpp:
     """A GGUF file in memory, and a context of one window."""
 
     def __init__(self, file: Path, context: int, threads: int) -> None:
-        self._functions, self._ffi = library()
+        self._functions = library()
         params = self._functions.llama_model_default_params()
         params.n_gpu_layers = 0
-        self._model = self._functions.llama_model_load_from_file(self._ffi.new("char[]", os.fsencode(file)), params)
-        if self._model == self._ffi.NULL:
+        self._model = self._functions.llama_model_load_from_file(os.fsencode(file), params)
+        if not self._model:
             raise ConfigError(f"llama.cpp cannot load {file}")
         settings = self._functions.llama_context_default_params()
         settings.n_ctx = settings.n_batch = context
@@ -102,15 +103,8 @@ class LlamaCpp:
 
     def _logits(self, rows: int) -> Array:
         """Of the rows that asked for them, until the next decode."""
-        data = self._ffi.buffer(self._functions.llama_get_logits(self._context), rows * self._vocabulary * 4)
-        return np.frombuffer(data, dtype=np.float32).reshape(rows, self._vocabulary)
+        found: Array = np.ctypeslib.as_array(self._functions.llama_get_logits(self._context), shape=(rows, self._vocabulary))
+        return found
 
 
-def _silence(ffi: Any) -> Any:
-    """A callback that llama.cpp may log to; it lives as long as the program."""
-    if not _CALLBACKS:
-        _CALLBACKS.append(ffi.callback("void(enum ggml_log_level, const char *, void *)", lambda level, text, data: None))
-    return _CALLBACKS[0]
-
-
-_CALLBACKS: list[Any] = []
+_CALLBACKS: list[Any] = []  # that llama.cpp logs to; they live as long as the program

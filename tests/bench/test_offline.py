@@ -121,7 +121,7 @@ def test_llama_cpp_is_the_peer_over_the_same_windows(smollm2_gguf: Path, tmp_pat
     try:
         llama_cpp.library()
     except ConfigError:
-        pytest.skip("llama-cpp-py-sync is not installed, or its library cannot be loaded here")
+        pytest.skip("llama-cpp-python is not installed, or its library cannot be loaded here")
     text, file = tmp_path / "text.txt", tmp_path / "q.json"
     text.write_text("It was a bright cold day in April, and the clocks were striking thirteen. " * 20)
     size = ("--text", str(text), "--tokens", "128", "--window", "64", "--output-len", "2", "--output-json", str(file))
