@@ -5,7 +5,7 @@ MODEL ?= smollm2
 PY = $(VENV)/bin/python
 READY = $(VENV)/.ready
 
-.PHONY: setup serve test test-slow check bench docs clean
+.PHONY: setup serve test test-slow check bench bench-quick docs clean
 
 setup: $(READY)
 
@@ -30,6 +30,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(PY) -m benchmarks.bench
+
+bench-quick: $(READY)
+	$(PY) -m benchmarks.bench --quick
 
 docs: $(READY)
 	$(PY) -m docs.generate

@@ -25,7 +25,7 @@ from benchmarks import measures, plots, report
 from benchmarks.children import ROOT, Child, EngineFailed
 from benchmarks.formats import MADE, Models
 from benchmarks.measures import MEASURES, Lane, Measure
-from benchmarks.peers import PEERS, Peers
+from benchmarks.peers import BOUND, PEERS, Peers
 from benchmarks.record import Record
 from benchmarks.servers import Server
 
@@ -139,14 +139,11 @@ class Bench:
         }
         peer, log = PEERS[lane.engine], RESULTS / "logs" / f"{lane.engine}-{lane.format}.log"
         python, variables = self._peers.python(lane.engine), self._peers.variables(lane.engine, self._wanted.threads)
-        return Child(
-            python,
-            peer.driver,
-            told,
-            variables | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"} if lane.engine == "vllm" else variables,
-            log,
-            peer.start_s,
-        )
+        if lane.engine == "vllm":
+            variables |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        if peer.uses_openmp:
+            variables |= BOUND
+        return Child(python, peer.driver, told, variables, log, peer.start_s)
 
     def _warm_up(self, name: str, measure: Measure, asks: Sequence[str], runners: dict[Lane, Runner]) -> None:
         """What is compiled or fetched at first use is not measured."""

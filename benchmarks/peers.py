@@ -27,11 +27,14 @@ class Peer:
     unwanted: tuple[str, ...] = ()  # of what these bring along
     start_s: float = 120.0
     variables: dict[str, str] = field(default_factory=dict)
+    uses_openmp: bool = False
 
 
 OURS = ("octavo", "roofs")  # run in this environment
+# OpenMP puts no two threads on one core. Not for servers, whose other threads would be bound with the first; octavo sees to it by itself
+BOUND = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
 PEERS: dict[str, Peer] = {
-    "roofs": Peer("roofs"),
+    "roofs": Peer("roofs", uses_openmp=True),
     "octavo": Peer("octavo"),
     "vllm": Peer(
         "vllm",
@@ -40,8 +43,8 @@ PEERS: dict[str, Peer] = {
         variables={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_TARGET_DEVICE": "cpu"},
     ),
     "openvino": Peer("openvino", ("openvino-genai",), ("optimum-intel",), ("torchvision",)),
-    "llama.cpp": Peer("llama_cpp", ("numpy", "typing_extensions", "diskcache", "jinja2"), ("cmake", "ninja")),
-    "transformers": Peer("transformers", ("transformers", "torch")),
+    "llama.cpp": Peer("llama_cpp", ("numpy", "typing_extensions", "diskcache", "jinja2"), ("cmake", "ninja"), uses_openmp=True),
+    "transformers": Peer("transformers", ("transformers", "torch"), uses_openmp=True),
     "ctranslate2": Peer("ctranslate2", ("ctranslate2",), ("transformers", "torch")),
     "onnxruntime": Peer("onnxruntime", ("onnxruntime-genai",), ("onnx", "onnx-ir", "transformers", "torch")),
 }
