@@ -4,6 +4,7 @@ An environment is a folder with bin/python. Those that are made stand in one fol
 --peer NAME=FOLDER names one that is there already.
 """
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -42,7 +43,7 @@ PEERS: dict[str, Peer] = {
         start_s=400.0,
         variables={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_TARGET_DEVICE": "cpu"},
     ),
-    "openvino": Peer("openvino", ("openvino-genai",), ("optimum-intel",), ("torchvision",)),
+    "openvino": Peer("openvino", ("openvino-genai",), ("optimum-intel", "torch"), ("torchvision",)),
     "llama.cpp": Peer("llama_cpp", ("numpy", "typing_extensions", "diskcache", "jinja2"), ("cmake", "ninja"), uses_openmp=True),
     "transformers": Peer("transformers", ("transformers", "torch"), uses_openmp=True),
     "ctranslate2": Peer("ctranslate2", ("ctranslate2",), ("transformers", "torch")),
@@ -104,7 +105,9 @@ class Peers:
         folder.parent.mkdir(parents=True, exist_ok=True)
         python = str(folder / "bin" / "python")
         _run([sys.executable, "-m", "venv", str(folder)])
-        _run([python, "-m", "pip", "install", "--quiet", *peer.packages, *peer.tools])
+        ours = f"torch=={importlib.metadata.version('torch').partition('+')[0]}"  # the build that is wanted on this machine
+        wanted = [ours if word == "torch" else word for word in (*peer.packages, *peer.tools)]
+        _run([python, "-m", "pip", "install", "--quiet", *wanted])
         if peer.unwanted:
             _run([python, "-m", "pip", "uninstall", "--quiet", "--yes", *peer.unwanted])
         if name == "llama.cpp":
