@@ -8,7 +8,7 @@ from octavo.cli.parser import Parser
 from octavo.config.options import Options
 
 FOLDERS = ("int8", "int8_token", "int8_static", "int8_per_channel_weight_only", "fp8_per_tensor", "int4")
-FILES = ("bf16", "q8_0", "q4_0", "q4_k")
+FILES = ("bf16", "q4_0", "q8_0", "q4_k")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 

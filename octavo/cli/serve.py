@@ -1,5 +1,6 @@
 """octavo serve MODEL: options from the command line, then the server."""
 
+import signal
 import sys
 from typing import Any
 
@@ -33,6 +34,10 @@ def parse(argv: list[str]) -> tuple[Options, ServerOptions]:
 
 def run(argv: list[str]) -> int:
     options, server_options = parse(argv)
+    # the server ends in order only when it has been loaded; until then the signals of service managers and terminals act as Ctrl-C does
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     from octavo.engine.connection import launch_early
 
     launched = launch_early(options)  # first of all: its libraries take longer to load than ours

@@ -1,14 +1,13 @@
 """The first thing that runs in a child process: it ties the child's life to the parent's, then runs the child's own main.
 
-    python -m octavo.engine.child TARGET LIFE PULSE LEFT_BEHIND ARGUMENTS...
+    python -m octavo.engine.child TARGET LIFE PULSE DIRECTORY ARGUMENTS...
 
 LIFE and PULSE are descriptors whose other ends the parent holds. End-of-file on LIFE means that the parent is dead, however it died; a byte
-that it wants the child's end. What comes on PULSE is sent back, as a sign of life. LEFT_BEHIND is JSON: what to remove if the parent dies,
-first the folder of the sockets between the two, then files, each as a path and an inode.
+that it wants the child's end. What comes on PULSE is sent back, as a sign of life. DIRECTORY is that of the sockets between the two: if the
+parent dies it is removed, and with it the files that it says are left behind.
 """
 
 import ctypes
-import json
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from octavo import environment, plugins
-from octavo.engine.launcher import grace_s, remove_directory, remove_file
+from octavo.engine.launcher import grace_s, remove_left_behind
 from octavo.logging import get_logger
 
 _PR_SET_PDEATHSIG = 1
@@ -29,9 +28,9 @@ _PR_SET_NAME = 15
 class _Life:
     """What the parent wants, whether it lives, and what is to be removed if it does not."""
 
-    def __init__(self, life: socket.socket, left_behind: str) -> None:
+    def __init__(self, life: socket.socket, directory: Path) -> None:
         self._life = life
-        self._directory, *self._files = json.loads(left_behind)
+        self._directory = directory
         self._parent_pid = os.getppid()
         self._parent_is_dead = threading.Event()
         self._is_over = False
@@ -48,9 +47,7 @@ class _Life:
         # the parent-death signal may come a moment before the end-of-file
         wait_s = 0.5 if status == 128 + signal.SIGTERM else 0
         if self._parent_is_dead.wait(wait_s) or os.getppid() != self._parent_pid:
-            remove_directory(Path(self._directory))
-            for path, inode in self._files:
-                remove_file(Path(path), inode)
+            remove_left_behind(self._directory)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
@@ -76,9 +73,9 @@ class _Life:
 
 def main(arguments: list[str]) -> None:
     """Run the target and end the process without the interpreter's teardown, which would wait for threads that compute."""
-    target, life_descriptor, pulse_descriptor, left_behind, *rest = arguments
+    target, life_descriptor, pulse_descriptor, directory, *rest = arguments
     room, _, module = target.rpartition(".")
-    life = _Life(socket.socket(fileno=int(life_descriptor)), left_behind)
+    life = _Life(socket.socket(fileno=int(life_descriptor)), Path(directory))
     _name_process({"engine": "core"}.get(room, room))
     status = 0
     try:

@@ -4,6 +4,7 @@ Signals from outside do not end a child while its parent lives: a service manage
 the parent alone knows when its children are not needed any more.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -151,7 +152,9 @@ class _Starter:
 
 
 _starter = _Starter()
-_bequests: list[list[str | int]] = []  # path and inode of each file that is removed when this process dies
+_directories: list[Path] = []  # of this process's sockets
+_bequests: list[str] = []  # lines of LEFT_BEHIND
+LEFT_BEHIND = "left-behind"  # in such a folder, a line of JSON for each file that is removed when this process dies: path and inode
 
 
 def launch(name: str, target: str, arguments: list[str], directory: Path) -> Child:
@@ -163,7 +166,7 @@ def launch(name: str, target: str, arguments: list[str], directory: Path) -> Chi
     asked, answering = socket.socketpair()
     # -P: a file in the current folder must not stand in for a library
     module = [sys.executable, "-P", "-m", "octavo.engine.child"]
-    command = [*module, target, str(theirs.fileno()), str(answering.fileno()), json.dumps([str(directory), *_bequests]), *arguments]
+    command = [*module, target, str(theirs.fileno()), str(answering.fileno()), str(directory), *arguments]
     # threads of the pool spin for about 20 us between two kernels of a step and sleep between steps: sleeping between kernels costs as
     # much as a small model's arithmetic, spinning longer takes cores from whoever else has work; read when torch loads
     variables = {"GOMP_SPINCOUNT": "5000", **os.environ}
@@ -182,8 +185,23 @@ def launch(name: str, target: str, arguments: list[str], directory: Path) -> Chi
 
 
 def bequeath(path: Path, inode: int) -> None:
-    """Let the children that are started from now on remove this file if this process dies without having done it."""
-    _bequests.append([str(path), inode])
+    """Let the children, also those that are there already, remove this file if this process dies without having done it."""
+    line = json.dumps([str(path), inode]) + "\n"
+    _bequests.append(line)
+    for directory in _directories:
+        with contextlib.suppress(FileNotFoundError), (directory / LEFT_BEHIND).open("a") as file:
+            file.write(line)
+
+
+def remove_left_behind(directory: Path) -> None:
+    """For a child whose parent is dead: the folder, and what its parent bequeathed."""
+    try:
+        lines = (directory / LEFT_BEHIND).read_text().splitlines()
+    except FileNotFoundError:
+        lines = []
+    remove_directory(directory)
+    for path, inode in map(json.loads, lines):
+        remove_file(Path(path), inode)
 
 
 def remove_file(path: Path, inode: int) -> None:
@@ -205,7 +223,10 @@ def connect_outbox(outbox: "zmq.Socket[bytes]", address: str) -> None:
 def socket_directory() -> Path:
     """A new private folder for ipc sockets; a short path, since the system allows about 100 characters."""
     base = str(environment.socket_root())
-    return Path(tempfile.mkdtemp(prefix="octavo-", dir=base if len(base) < 60 else "/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="octavo-", dir=base if len(base) < 60 else "/tmp"))
+    _directories.append(directory)
+    (directory / LEFT_BEHIND).write_text("".join(_bequests))
+    return directory
 
 
 def remove_directory(directory: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from octavo.attention import interface
 from octavo.config.config import Config
 from octavo.loading.build import build_kernels
-from octavo.ops import kernels
+from octavo.ops import kernels, tape
 from octavo.ops.pages import plain_format
 from octavo.sampling.pipeline import Pipeline
 
@@ -40,6 +40,8 @@ def prepare(config: Config | None, is_dry: bool = False, device: str = "cpu") ->
 
 
 def _make(config: Config | None, device: str) -> None:
+    if config is None or config.device.tape_rows:
+        tape.prepare(device)
     if config is not None:
         build_kernels(config, device)
         scheduler, model = config.scheduler, config.model

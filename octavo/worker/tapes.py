@@ -12,7 +12,7 @@ import torch
 
 from octavo.device.arena import Arena
 from octavo.logging import get_logger
-from octavo.ops.tape import Tape, recording
+from octavo.ops.tape import Tape, prepare, recording
 
 logger = get_logger(__name__)
 
@@ -53,6 +53,8 @@ class Tapes:
         self._arena = arena
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._bytes = 0
+        if max_rows:
+            prepare(device)
 
     def run(self, key: Key, forward: Callable[[], Forward]) -> Forward:
         """The forward, or its replay. It must begin with the arena as it was for the others of its key."""

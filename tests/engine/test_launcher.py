@@ -141,18 +141,22 @@ def test_a_child_follows_its_parent_and_takes_the_folder_with_it(sleeper: None, 
         "import sys, pathlib\n"
         "from octavo.engine import launcher\n"
         "directory = launcher.socket_directory()\n"
-        "for name in sys.argv[2:]:\n"
+        "def bequeath(name):\n"
         "    launcher.bequeath(pathlib.Path(name), pathlib.Path(name).stat().st_ino)\n"
-        "pathlib.Path(sys.argv[3]).rename(sys.argv[3] + '.old'); pathlib.Path(sys.argv[3]).touch()\n"
+        "early, replaced, late = sys.argv[2:]\n"
+        "bequeath(early)\n"
+        "bequeath(replaced)\n"
+        "pathlib.Path(replaced).rename(replaced + '.old'); pathlib.Path(replaced).touch()\n"
         f"child = launcher.launch('sleeper', {SLEEPER!r}, [sys.argv[1]], directory)\n"
+        "bequeath(late)\n"
         "print(child.pid, directory, flush=True)\n"
         "child.life.recv(1)\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(octavo.__file__).parent.parent), os.environ["PYTHONPATH"]])}
-    mine, replaced = tmp_path / "mine", tmp_path / "replaced"
-    for path in (mine, replaced):
+    mine, replaced, late = tmp_path / "mine", tmp_path / "replaced", tmp_path / "late"
+    for path in (mine, replaced, late):
         path.touch()
-    command = [sys.executable, "-c", script, str(tmp_path / "up"), str(mine), str(replaced)]
+    command = [sys.executable, "-c", script, str(tmp_path / "up"), str(mine), str(replaced), str(late)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as parent:
         assert parent.stdout is not None
         pid, directory = parent.stdout.readline().split()
@@ -163,4 +167,5 @@ def test_a_child_follows_its_parent_and_takes_the_folder_with_it(sleeper: None, 
     wait_for_end(int(pid))
     assert not Path(directory).exists()
     assert not mine.exists()
+    assert not late.exists()
     assert replaced.exists()  # it is another file by now

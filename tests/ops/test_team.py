@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 import torch
@@ -36,11 +37,12 @@ def test_a_crowded_team_is_spread_and_bound_to_nothing() -> None:
         for thread in (0, team._told[2]):
             os.sched_setaffinity(thread, cores)
         seen = set()
-        for _ in range(200):
+        end = time.monotonic() + 20  # other processes may have the other core meanwhile
+        while time.monotonic() < end:
             team._last = 0.0
             team.keep_apart()
             seen.add(len({team._told[1], team._told[3]}))
-            if seen == {1, 2} or 2 in seen:
+            if 2 in seen:
                 break
         found.append(seen)
         found.append([os.sched_getaffinity(team._told[0]), os.sched_getaffinity(team._told[2])] == [cores, cores])

@@ -96,12 +96,13 @@ def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def check(written: Written, scheme: str | None, *, num_coded: int | None = None) -> None:
     """Numbers bit for bit, logits within the tolerance, a row alone as in a batch, planned bytes as loaded."""
     for dtype in ("float32", "bfloat16"):
-        ours = Driver(configured(written.folder, scheme, dtype))
-        coded = weights_of(ours.model)
+        # the fast implementations keep weights in an order of their own
+        coded = weights_of(Driver(configured(written.folder, scheme, dtype, mode="reference")).model)
         assert coded, "nothing is coded"
         assert num_coded is None or len(coded) == num_coded
         for path, numbers in coded.items():
             assert torch.equal(numbers, written.numbers[path].float()), path
+        ours = Driver(configured(written.folder, scheme, dtype))
         plain = Driver(configured(written.plain, None, dtype))
         logits = ours.step([(ours.sequence(), TOKENS)])[0]
         expected = plain.step([(plain.sequence(), TOKENS)])[0]

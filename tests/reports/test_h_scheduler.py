@@ -1,6 +1,7 @@
 """Reports of kind H: what a crowd of requests is answered, and when. The cache holds about one of the eight longest that may run."""
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -88,22 +89,28 @@ async def test_h4_high_priority_takes_the_place_of_low_priority(tight: Server) -
     ended: list[str] = []
     async with client_of(tight) as http:
 
-        async def ask(name: str, each: dict[str, Any]) -> Any:
-            response = await http.post(COMPLETIONS, json=each)
-            ended.append(name)
-            return essence(response.json())
+        async def low(each: dict[str, Any], has_begun: asyncio.Event) -> None:
+            """A stream, which tells when its request runs; log-probabilities make its steps slow enough to be met."""
+            async with http.stream("POST", COMPLETIONS, json=each | {"stream": True, "logprobs": 5, "priority": LOW}) as response:
+                async for _ in response.aiter_lines():
+                    has_begun.set()
+            ended.append("low")
 
         # one that needs a row, of which there is none, and blocks, of which there are; and one that needs the blocks of others too
         for prompt, length in (("h", 58), ("h " * 200, 100)):
             wanted = body(40, prompt=prompt, max_tokens=5)
             expected = essence(tight.ask(COMPLETIONS, **wanted))
-            lows = [asyncio.ensure_future(ask("low", body(50 + n, prompt=f"{n}", max_tokens=length, priority=LOW))) for n in range(8)]
-            await begun(tight, 8)
             before = preemptions(tight)
-            assert await ask("high", wanted | {"priority": HIGH, "cache_salt": "h4"}) == expected
+            begun = [asyncio.Event() for _ in range(8)]
+            lows = [asyncio.ensure_future(low(body(50 + n, prompt=f"{n}", max_tokens=length), each)) for n, each in enumerate(begun)]
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(each.wait() for each in begun))
+            high = await http.post(COMPLETIONS, json=wanted | {"priority": HIGH, "cache_salt": "h4"})
+            ended.append("high")
+            assert essence(high.json()) == expected
             assert ended == ["high"]
-            assert preemptions(tight) > before
             await asyncio.gather(*lows)
+            assert preemptions(tight) > before
             ended.clear()
 
 
@@ -180,11 +187,17 @@ async def test_h7_a_full_queue_refuses_and_says_when_to_come_again(tight: Server
 
 def test_h8_a_long_prompt_leaves_every_stream_its_token_of_each_step(scripted: Server) -> None:
     """A step computes 64 tokens, so a prompt of 960 takes 15 of them or more, and the stream gets a token in each."""
-    stream = Reading(scripted.url, COMPLETIONS, prompt="h8 o", max_tokens=1000, stream=True)
+
+    def num_tokens() -> int:
+        """Of what the stream has brought: an event may hold several, where its reader is behind."""
+        events = [json.loads(line) for line in stream.text.rpartition("\n\n")[0].replace("data: ", "").split("\n\n") if line]
+        return sum(len(event["choices"][0]["token_ids"] or ()) for event in events)
+
+    stream = Reading(scripted.url, COMPLETIONS, prompt="h8 o", max_tokens=1000, stream=True, return_token_ids=True)
     assert stream.began.wait(30)
-    before = stream.text.count("data: ")
+    before = num_tokens()
     answer = scripted.ask(COMPLETIONS, prompt="L" * 960, max_tokens=1)
-    assert stream.text.count("data: ") - before >= 14
+    assert num_tokens() - before >= 14
     assert stream.is_alive()
     assert answer["usage"]["prompt_tokens"] == 960
     assert stream.events[-1] == "[DONE]"

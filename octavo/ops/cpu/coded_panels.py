@@ -181,7 +181,7 @@ def _parts(layout: Layout, weight: Tensors, columns: int) -> _Parts:
 
 def _bytes(values: torch.Tensor) -> torch.Tensor:
     """[rows, groups] as uint8 [rows, groups, bytes of one]."""
-    return values.contiguous().view(torch.uint8).view(*values.shape, values.element_size())
+    return values.contiguous()[..., None].view(torch.uint8)  # a column's own stride may be anything, and view() looks at it
 
 
 def _of_blocks(number_format: str, blocks: torch.Tensor) -> _Parts:

@@ -122,6 +122,11 @@ def build():
     return body
 
 
+def prepare() -> compile.Kernel:
+    """The kernel that walks a tape."""
+    return compile.kernel(build)
+
+
 class Tape:
     """What was recorded. Addresses that its kernels got must hold when it is replayed: buffers that do not move, of the same shapes."""
 
@@ -144,7 +149,7 @@ class Tape:
             op += OP * 8
             at += len(arguments)
             counters += LINE * (1 + threads)
-        self._kernel = compile.kernel(build)
+        self._kernel = prepare()
 
     def replay(self) -> None:
         """Run it all; the GIL is free meanwhile."""
