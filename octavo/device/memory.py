@@ -8,8 +8,6 @@ import psutil
 import torch
 
 HUGE_PAGE = 2 * 1024 * 1024
-_SHARED_BYTES = 64 * 2**20  # of a mapping whose pieces are lent to many weights
-_shared: list[torch.Tensor] = []  # what is left of the newest such mapping
 
 
 def allocate(size_bytes: int) -> torch.Tensor:
@@ -33,19 +31,6 @@ def allocate(size_bytes: int) -> torch.Tensor:
     whole = torch.frombuffer(mapping, dtype=torch.uint8)
     start = -whole.data_ptr() % HUGE_PAGE
     return whole[start : start + size_bytes]
-
-
-def allocate_weight(size_bytes: int) -> torch.Tensor:
-    """As `allocate`, for one of many that stay together: neighbours share huge pages, so that small ones have them too and no page is left
-    half used behind each. Aligned to 64 bytes; all pieces of a mapping are freed with the last of them.
-    """
-    whole = -(-size_bytes // 64) * 64
-    if whole > _SHARED_BYTES // 4:
-        return allocate(size_bytes)
-    if not _shared or _shared[0].numel() < whole:
-        _shared[:] = [allocate(_SHARED_BYTES)]
-    taken, _shared[0] = _shared[0][:size_bytes], _shared[0][whole:]
-    return taken
 
 
 def rss_anon_bytes() -> int:

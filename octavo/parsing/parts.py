@@ -291,8 +291,15 @@ class Objects:
             if num_calls and not is_array and ((yield from run.is_at_end()) or run.text[run.at] != "{"):
                 run.at = start
                 return True
-            own = Call(run, call.outer)
-            if not (yield from self.member.read(run, own)):
+            own, mark, is_call = Call(run, call.outer), run.mark(), False
+            try:
+                is_call = yield from self.member.read(run, own)
+            finally:  # calls before it stand; of one that is none, or has no end, nothing does
+                if is_call:
+                    run.release(mark)
+                elif run.back(mark):
+                    run.at = start
+            if not is_call:
                 return False
             own.finish()
             num_calls += 1

@@ -97,6 +97,15 @@ def test_a_call_cut_off_is_dropped_and_one_broken_off_is_content() -> None:
     assert parse(begun, **HERMES) == [Content(begun)]
 
 
+@pytest.mark.parametrize("cut_off", [False, True])
+@pytest.mark.parametrize("rest", [', {"name": "f", "arguments": {"a": , 1', ', {"name": "f", "arguments": {"a": "x'])
+def test_of_an_array_that_breaks_off_the_whole_calls_stand(rest: str, cut_off: bool) -> None:
+    events = parse('[TOOL_CALLS][{"name": "get_time", "arguments": {}}' + rest, tool_format="mistral", cut_off=cut_off)
+    assert events[:3] == [ToolCall(0, "get_time"), Arguments(0, "{}"), ToolEnd(0)]
+    is_dropped = cut_off and rest.endswith('"x')  # it might have become a call
+    assert events[3:] == ([] if is_dropped else [Content(rest)])
+
+
 def test_in_pieces_a_call_comes_as_it_is_written() -> None:
     parser = open_parser(**HERMES, tools=TOOLS, whole_calls=False)
     assert parser.feed([Piece('<tool_call>{"name": "f", "arguments": {"a": "x')]) == [ToolCall(0, "f"), Arguments(0, '{"a": "x')]

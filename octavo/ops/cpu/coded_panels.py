@@ -128,7 +128,7 @@ def pack(layout: Layout, weight: Tensors, rows: int, columns: int) -> Tensors:
     sizes = plane_bytes(found, columns)
     if weight[0].is_meta:
         return tuple(torch.empty(panels, size, dtype=torch.uint8, device="meta") for size in sizes.values())
-    planes = {name: memory.allocate_weight(panels * size).view(panels, size) for name, size in sizes.items()}
+    planes = {name: memory.allocate(panels * size).view(panels, size) for name, size in sizes.items()}
     for start in range(0, rows, _ROWS_AT_ONCE):
         count = min(_ROWS_AT_ONCE, rows - start)
         part = weights.select_rows(layout, weight, slice(start, start + count))

@@ -32,7 +32,7 @@ def pack(codes: torch.Tensor) -> torch.Tensor:
     shape = (-(-n // lanes), -(-k // 4), lanes, 4)
     if codes.is_meta:
         return torch.empty(shape, dtype=torch.uint8, device="meta")
-    panels = memory.allocate_weight(shape[0] * shape[1] * lanes * 4).view(shape)
+    panels = memory.allocate(shape[0] * shape[1] * lanes * 4).view(shape)
     whole, rest = n // lanes, n % lanes
     quads = k // 4
     even = codes[:, : quads * 4].unflatten(1, (quads, 4))
