@@ -100,17 +100,17 @@ async def test_h4_high_priority_takes_the_place_of_low_priority(tight: Server) -
         for prompt, length in (("h", 58), ("h " * 200, 100)):
             wanted = body(40, prompt=prompt, max_tokens=5)
             expected = essence(tight.ask(COMPLETIONS, **wanted))
-            before = preemptions(tight)
-            begun = [asyncio.Event() for _ in range(8)]
-            lows = [asyncio.ensure_future(low(body(50 + n, prompt=f"{n}", max_tokens=length), each)) for n, each in enumerate(begun)]
+            starts = [asyncio.Event() for _ in range(8)]
+            lows = [asyncio.ensure_future(low(body(50 + n, prompt=f"{n}", max_tokens=length), each)) for n, each in enumerate(starts)]
             async with asyncio.timeout(60):
-                await asyncio.gather(*(each.wait() for each in begun))
+                await asyncio.gather(*(each.wait() for each in starts))
+            before = preemptions(tight)
             high = await http.post(COMPLETIONS, json=wanted | {"priority": HIGH, "cache_salt": "h4"})
             ended.append("high")
             assert essence(high.json()) == expected
             assert ended == ["high"]
-            await asyncio.gather(*lows)
             assert preemptions(tight) > before
+            await asyncio.gather(*lows)
             ended.clear()
 
 
